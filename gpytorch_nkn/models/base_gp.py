@@ -260,6 +260,8 @@ class BaseGP:
         check_counts(1, chunk_size=chunk_size)
         self.eval()
         X = self._check_points(X)
+        batch_shape = () if is_ensemble(self) else self.batch_shape
+        X = X.expand(*torch.broadcast_shapes(X.shape[:-2], batch_shape), *X.shape[-2:])
         means, variances = [], []
         for part in X.split(chunk_size, dim=-2):
             # q x ... x 1 x d: a batch of single points, without covariances between them
@@ -377,14 +379,24 @@ class ExactModel(BaseGP):
         """Return the kernel matrix of inputs ``... x N x D`` and ``... x M x D``."""
         return self.covar_module(one, two).to_dense()
 
-    def _test_prior(
-        self: Any, train: Tensor, test: Tensor, values: Callable[[Tensor, Tensor], Tensor]
+    def _get_test_prior_mean_and_covariances(
+        self: Any, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
     ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
-        """Return prior mean and covariances, given a function that computes a kernel matrix.
+        """Evaluate the prior as in GPyTorch, with one kernel call for few points."""
+        if kwargs or type(self).forward not in (SingleTaskGP.forward, MultiTaskGP.forward):
+            own: Any = super()
+            return own._get_test_prior_mean_and_covariances(train_inputs, test_inputs, **kwargs)
+        return self._test_prior(*train_inputs, *test_inputs)
 
-        One call repeats the training inputs for every batch of test points; for many batches two
-        calls are cheaper. Covariances between many test points are lazy.
+    def _test_prior(
+        self: Any, train: Tensor, test: Tensor
+    ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
+        """Return prior mean and covariances at transformed inputs.
+
+        One kernel call repeats the training inputs for every batch of test points; for many
+        batches, two calls are cheaper. Covariances between many test points are lazy.
         """
+        values = self._values
         shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
         if test.size(-2) > FEW_POINTS:
             diagonal = self._prior_variances(test)
@@ -520,15 +532,6 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
             covariance = covariance.add_jitter(cholesky_jitter.value(mvn.mean.dtype))
             mvn = MultivariateNormal(mvn.mean, covariance)
         return super()._apply_noise(X, mvn, observation_noise)
-
-    def _get_test_prior_mean_and_covariances(
-        self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
-    ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
-        """Evaluate the prior as in GPyTorch, with one kernel call for few points."""
-        if kwargs or type(self).forward is not SingleTaskGP.forward:
-            return super()._get_test_prior_mean_and_covariances(train_inputs, test_inputs, **kwargs)
-        (train,), (test,) = train_inputs, test_inputs
-        return self._test_prior(train, test, self._values)
 
     def subset_output(self, idcs: list[int]) -> Any:
         """Return the model of some of the outputs.

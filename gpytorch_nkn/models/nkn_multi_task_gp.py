@@ -228,12 +228,6 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
     def _prior_mean(self, x: Tensor) -> Tensor:
         return self.forward(x).mean
 
-    def _get_test_prior_mean_and_covariances(
-        self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
-    ) -> Any:
-        (train,), (test,) = train_inputs, test_inputs
-        return self._test_prior(train, test, self._values)
-
     def _check_points(self, X: Tensor, added: bool = False, width: int | None = None) -> Tensor:
         width = self.num_non_task_features + 1
         has_task = added or (isinstance(X, Tensor) and X.shape[-1:] == (width,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from botorch.exceptions import InputDataWarning
@@ -43,26 +43,22 @@ def make_kernel(
     """
     if isinstance(structure, str):
         check_name(structure, NETWORKS, "a network")
-        network = named_network(structure, num_columns, batch_shape=batch_shape, cat_dims=cat_dims)
+        kernel = named_network(structure, num_columns, batch_shape=batch_shape, cat_dims=cat_dims)
     else:
         network = structure.base_kernel if type(structure) is ScaleKernel else structure
-        if not isinstance(network, NeuralKernelNetwork):
-            if any_kernel and isinstance(structure, Kernel):
-                return _copied(structure, batch_shape)
+        is_network = isinstance(network, NeuralKernelNetwork)
+        if not is_network and not (any_kernel and isinstance(structure, Kernel)):
             raise TypeError(
                 "structure must be a name, a NeuralKernelNetwork or a ScaleKernel of one, got "
                 f"{type(network).__name__}; for other kernels use SingleTaskGP(covar_module=...)."
             )
-        # a copy, because several models may use the network
-        network = _copied(network, batch_shape)
-        if type(structure) is ScaleKernel:
-            scaled = _copied(structure, batch_shape)
-            scaled.base_kernel = network
-            return scaled
-    last = network.layers[-1] if len(network.layers) else None
-    if isinstance(last, Linear) and last.is_simplex:
-        return with_outputscale(network, batch_shape)
-    return network
+        kernel = _copied(structure, batch_shape)
+        if is_network and network is not structure:  # the network may lack the batch of the scale
+            kernel.base_kernel = _copied(network, batch_shape)
+    layers: Any = getattr(kernel, "layers", ())
+    if len(layers) and isinstance(layers[-1], Linear) and layers[-1].is_simplex:
+        return with_outputscale(kernel, batch_shape)
+    return kernel
 
 
 def check_columns(kernel: Kernel, num_columns: int, like: Tensor) -> None:

@@ -347,6 +347,14 @@ def check_batches(case: Case):
         mean, variance = moments(model, points.expand(3, 2, 4, -1))
         assert model.batch_shape == (2,) and mean.shape == (3, 2, 4, outputs)
         assert variance.min() > 0 and not torch.allclose(mean[:, 0], mean[:, 1])
+        for count in () if case.on_grid else (2, 4):  # as many points as data sets, or more
+            found = model.predict(points[:count])
+            expected = mean[0, :, :count], variance[0, :, :count]
+            torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+            many = torch.cat([points[:count], case.points(600)])  # have a lazy covariance
+            found = moments(model, many)
+            found = found[0][:, :count], found[1][:, :count]
+            torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
         for k in range(2):
             single = case.make(inputs if case.on_grid else inputs[k], y[k])
             found = moments(take(single, model, (k,)), points)

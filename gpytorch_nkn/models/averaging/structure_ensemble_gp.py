@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any, Self, cast
 
@@ -25,7 +25,6 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import ConstantMean, Mean
 from gpytorch.models import ExactGP
 from gpytorch.priors import GammaPrior
-from linear_operator.operators import LinearOperator
 from torch import Tensor, nn
 
 from gpytorch_nkn.fit import check_counts, check_dense
@@ -540,17 +539,15 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
         transform = getattr(self, "outcome_transform", None)
         return transform if isinstance(transform, MemberWarp) else None
 
-    def _get_test_prior_mean_and_covariances(
-        self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
-    ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
+    def _test_prior(self, train: Tensor, test: Tensor) -> Any:
         """Evaluate the prior as in the base class, each kernel once for all its members."""
-        if kwargs:
-            return super()._get_test_prior_mean_and_covariances(train_inputs, test_inputs, **kwargs)
-        (train,), (test,) = train_inputs, test_inputs
         one, few = train[..., :1, :, :], test.size(-2) <= FEW_POINTS
         if few and test.shape[-3:-2] in ((), (1,)) and torch.equal(train, one.expand_as(train)):
             train = one
-        return self._test_prior(train, test, self.covar_module.forward)
+        return super()._test_prior(train, test)
+
+    def _values(self, one: Tensor, two: Tensor) -> Tensor:
+        return self.covar_module.forward(one, two)
 
 
 def _check_caller() -> None:

@@ -12,17 +12,16 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from linear_operator import to_linear_operator
-from linear_operator.operators import MatmulLinearOperator
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from gpytorch_nkn.kernels.network import kernel_values
-from gpytorch_nkn.linalg import factorize_inducing
+from gpytorch_nkn.linalg import DelayedMatrix, factorize_inducing
+from gpytorch_nkn.models.base_gp import FEW_POINTS
 
 __all__ = ["CollapsedGP", "Statistics", "WhitenedPosterior"]
 
-_DENSE = 512  # largest number of points with a dense joint covariance
 # kernel values of a chunk: 16 MB, several times that in plain evaluation
 _CHUNK_ENTRIES = 2_000_000
 
@@ -52,15 +51,19 @@ class WhitenedPosterior:
         means = self.mean_module(x) + means.to(x)
         after = self.root @ (self.root.mT @ half) - half
         half, after = (self._unfolded(part, x.shape[:-1]) for part in (half, after))
-        if x.size(-2) <= _DENSE:
-            single = x.size(-2) == 1  # a diagonal is much cheaper than many 1 x 1 matrices
-            dense = kernel_values(self.kernel, x, x, diag=single)
-            dense = dense.unsqueeze(-1) if single else dense
+
+        def dense() -> Tensor:
             change = half.mT @ after
-            covariance = dense.double() + 0.5 * (change + change.mT)
-            return MultivariateNormal(means, to_linear_operator(covariance.to(dense)))
-        change = MatmulLinearOperator(half.mT.to(x), after.to(x))
-        return MultivariateNormal(means, self.kernel(x) + change)
+            prior = kernel_values(self.kernel, x, x)
+            return (prior.double() + 0.5 * (change + change.mT)).to(prior)
+
+        if 1 < x.size(-2) <= FEW_POINTS:
+            return MultivariateNormal(means, to_linear_operator(dense()))
+        prior = kernel_values(self.kernel, x, x, diag=True)
+        variance = (prior.double() + (half * after).sum(-2)).to(prior)
+        if x.size(-2) == 1:  # a diagonal is much cheaper than many 1 x 1 matrices
+            return MultivariateNormal(means, to_linear_operator(variance.unsqueeze(-1)))
+        return MultivariateNormal(means, DelayedMatrix(variance, dense))
 
     def mean_at(self, x: Tensor) -> Tensor:
         """Return means ``... x q`` of the function at ``x`` ``... x q x d``."""

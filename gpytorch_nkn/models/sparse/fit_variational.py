@@ -156,7 +156,7 @@ def fit_variational_gp(
             )
             if not is_gaussian:
                 state.set_optimum(replace(gp, targets=targets, noise=lambda: likelihood.noise))
-            elif not session.is_over:
+            elif isinstance(state, _Gaussian) and not session.is_over:
                 state.learn_on_subset()
             state.fused = False
         state.finish_epoch()
@@ -495,7 +495,7 @@ class _Gaussian(_State):
         """
         gp, order = self.gp, permutation(self.gp.num_data, self.session.generator())
         rows = order[:_SUBSET_ROWS].to(gp.targets.device)
-        x, y = gp.inputs()[rows], gp.targets[rows]
+        x, y = gp.inputs()[rows].detach(), gp.targets[rows].detach()
         is_known = isinstance(self.model.likelihood, FixedNoiseGaussianLikelihood)
         noise = (lambda: gp.noise()[rows]) if is_known else gp.noise
         subset = replace(gp, inputs=lambda: x, targets=y, noise=noise)

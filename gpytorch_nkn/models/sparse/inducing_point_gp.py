@@ -38,7 +38,7 @@ class InducingPointGP:
         if isinstance(given, Tensor):
             return _checked_points(given, inputs)
         check_counts(1, inducing_points=given)
-        return select_inducing_points(inputs, given, seed=seed).clone()
+        return select_inducing_points(inputs, given, seed=seed)
 
     def condition_on_observations(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise an error: an observation changes the distribution of all inducing values."""

@@ -16,12 +16,7 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from gpytorch_nkn.models.base_gp import ExactBaseGP
-from gpytorch_nkn.models.common import (
-    check_forward,
-    check_likelihood,
-    check_training_data,
-    make_likelihood,
-)
+from gpytorch_nkn.models.common import check_forward, check_likelihood, make_likelihood
 from gpytorch_nkn.models.inducing_points import InducingFeatureKernel, LowRankNormal
 from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP, WhitenedPosterior
 from gpytorch_nkn.models.sparse.inducing_point_gp import InducingPointGP, gradients_of_caches
@@ -93,26 +88,21 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
         seed: int = 0,
     ) -> None:
         check_likelihood(likelihood, train_Yvar)
-        check_training_data(train_X, train_Y, train_Yvar)
-        batch_shape = torch.Size([])
-        if train_X.dim() == train_Y.dim() > 1:  # the base class rejects anything else
-            _, batch_shape = self.get_batch_dimensions(train_X, train_Y)
-        with torch.no_grad():
-            num_columns = self.transform_inputs(train_X, input_transform).size(-1)
-        kernel = make_kernel(structure, num_columns, batch_shape, any_kernel=True)
-        infers = likelihood is None and train_Yvar is None
         super().__init__(
             train_X,
             train_Y,
             train_Yvar,
-            likelihood=make_likelihood(batch_shape) if infers else likelihood,
-            covar_module=kernel,  # replaced below
+            likelihood=likelihood,
             mean_module=mean_module,
             outcome_transform=outcome_transform,
             input_transform=input_transform,
         )
+        batch_shape = self._aug_batch_shape
+        if likelihood is None and train_Yvar is None:
+            self.likelihood = make_likelihood(batch_shape)
         with torch.no_grad():
             inputs = self.transform_inputs(train_X).to(self.train_targets)
+        kernel = make_kernel(structure, inputs.size(-1), batch_shape, any_kernel=True).to(inputs)
         points = self._choose_points(inducing_points, inputs, kernel, seed)
         if self._num_outputs > 1 and points.dim() > 2:  # the outputs share them
             points = points.unsqueeze(-3)

@@ -212,7 +212,7 @@ class SpectralGP(ExactBaseGP):
         """Evaluate as in the base class; features of low rank need no training covariances."""
         (train,), (test,) = train_inputs, test_inputs
         if not isinstance(self.covar_module, FeatureKernel):
-            return (*self._test_prior(train, test, self._values)[:-1], LowRankNormal)
+            return (*self._test_prior(train, test)[:-1], LowRankNormal)
         batch_shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
         prior = self._prior(test.expand(*batch_shape, *test.shape[-2:]))
         unused = ZeroLinearOperator(
