@@ -43,7 +43,6 @@ READ = {
     "_linear_op": "linear_operator.operators.AddedDiagLinearOperator",
     "_lower_triangle_corr": "botorch.models.kernels.positive_index.PositiveIndexKernel",
     "_map_tasks": "botorch.models.MultiTaskGP",
-    "_memoize_cache": "gpytorch.utils.memoize",
     "_model": "ax.generators.torch.botorch_modular.acquisition.Acquisition",
     "_modules": "torch.nn.Module",
     "_objective_weights": "ax.generators.torch.botorch_modular.acquisition.Acquisition",

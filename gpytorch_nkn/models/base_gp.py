@@ -384,8 +384,9 @@ class ExactModel(BaseGP):
     ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
         """Evaluate the prior as in GPyTorch, with one kernel call for few points."""
         if kwargs or type(self).forward not in (SingleTaskGP.forward, MultiTaskGP.forward):
-            own: Any = super()
-            return own._get_test_prior_mean_and_covariances(train_inputs, test_inputs, **kwargs)
+            return super()._get_test_prior_mean_and_covariances(  # type: ignore[misc]
+                train_inputs, test_inputs, **kwargs
+            )
         return self._test_prior(*train_inputs, *test_inputs)
 
     def _test_prior(

@@ -23,6 +23,7 @@ from gpytorch.likelihoods import (
 )
 from gpytorch.means import Mean
 from gpytorch.mlls import MarginalLogLikelihood, VariationalELBO
+from gpytorch.utils.memoize import cached
 from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
 from linear_operator.operators import DiagLinearOperator, LinearOperator
 from torch import Tensor, nn
@@ -367,15 +368,17 @@ class _CachedVariationalStrategy(VariationalStrategy):
             return super().forward(
                 x, inducing_points, inducing_values, variational_inducing_covar, diag, **kwargs
             )
-        cache = self.__dict__.setdefault("_memoize_cache", {})
-        if "whitened_posterior" not in cache:
-            with gradients_of_caches():
-                prior = self.model.covar_module, self.model.mean_module, self.inducing_points
-                factor, _ = factorize_inducing(prior[0](self.inducing_points).to_dense())
-                mean = self._variational_distribution.variational_mean.double()
-                root = self._variational_distribution.chol_variational_covar.tril().double()
-            cache["whitened_posterior"] = WhitenedPosterior(*prior, factor, mean, root)
-        return cache["whitened_posterior"].joint(x)
+        return self._posterior.joint(x)
+
+    @property
+    @cached(name="whitened_posterior")
+    def _posterior(self) -> WhitenedPosterior:
+        with gradients_of_caches():
+            prior = self.model.covar_module, self.model.mean_module, self.inducing_points
+            factor, _ = factorize_inducing(prior[0](self.inducing_points).to_dense())
+            mean = self._variational_distribution.variational_mean.double()
+            root = self._variational_distribution.chol_variational_covar.tril().double()
+            return WhitenedPosterior(*prior, factor, mean, root)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_memoize_cache": {}}
