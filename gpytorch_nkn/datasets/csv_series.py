@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -62,76 +60,69 @@ def read_time_series(
         OSError: The file cannot be read.
         ValueError: The file holds no such series; the message names the line and the option.
     """
+    arguments = locals()
     with needs("read_time_series"):
-        from gpytorch_nkn.datasets import csv_cells, csv_table
-    path, where, notices = Path(path), where or {}, list[str]()
-    times = [time] if isinstance(time, str) else list(time or ())
-    layout = {"header": header, "sep": sep, "encoding": encoding, "skiprows": skiprows}
-    read_times = partial(
-        csv_cells.read_times, decimal=decimal, dayfirst=dayfirst, date_format=date_format
-    )
-    frame, found_sep = csv_table.read_table(path, notices, where, na_values, **layout)
+        import pandas as pd
+
+        from gpytorch_nkn.datasets import csv_cells, csv_columns, csv_table, csv_times
+    reading, quoted = csv_cells.Reading(**arguments), csv_cells.quoted
+    note, path = reading.note, Path(path)
+    frame = csv_table.read_table(path, reading)
     if target is None:
-        frame, wide = csv_table.melted(frame, [*times, *covariates], notices)
-        if wide:
-            times = times and [*times, *wide] if times != [csv_table.ROWS] else times
-            target = frame.columns[-1]
-    if times == [csv_table.ROWS] or (frame.shape[1] == 1 and not times):
-        times = [csv_table.ROWS]
-        csv_table.count_rows(frame, read_times, notices)
-    csv_table.check_columns(frame, time=times, target=[target or ""], covariates=covariates)
-    parts, target, rest = csv_table.choose(frame, times, target, covariates)
+        frame = csv_columns.melted(frame, reading)
+    if reading.time == [csv_columns.ROWS] or (frame.shape[1] == 1 and time is None):
+        csv_columns.count_rows(frame, reading)
+    csv_columns.check_columns(
+        frame, time=reading.time, target=[target or ""], covariates=covariates
+    )
+    parts, target, rest = csv_columns.choose(frame, reading)
     times = list(parts.values())
-    taken = csv_cells.quoted([*times, target, *covariates])
-    if len({*times, target, *covariates}) < len(times) + 1 + len(covariates):
-        raise ValueError(f"time, target and covariates must be different, got {taken}.")
+    used = [*times, target, *covariates]
+    if len({*used}) < len(used):
+        raise ValueError(f"time, target and covariates must be different, got {quoted(used)}.")
     if future is not None:
-        if not covariates:
-            raise ValueError("future needs covariates: name them (--covariates), too.")
-        more = csv_table.read_table(Path(future), [], {}, na_values, **layout)[0]
-        frame = csv_table.with_future(frame, more, [*times, *covariates], where)
+        more = csv_table.read_table(future, reading.changed(sep=sep, where={}, notices=[]))
+        frame = csv_columns.with_future(frame, more, [*times, *covariates], reading)
     missing = int((frame[target] == "").sum())
-    frame = csv_table.rows_with_time(frame, times, target, covariates, date_format, notices)
-    if len(times) > 1 and time is None:
-        notices.append(f"Times are read from the columns {csv_cells.quoted(times)}.")
-    cells = csv_table.joined(frame, parts, notices)
-    is_kept = ~cells.isin([*na_values])  # of several columns, such as 2001-02-30
-    frame, cells = frame[is_kept], cells[is_kept]
+    frame = csv_columns.rows_with_time(frame, times, reading)
+    note(f"Times are read from the columns {quoted(times)}.", len(times) > 1 and time is None)
     known = (frame[target] != "").to_numpy()
     if not known.any():
         raise ValueError(
-            f"{path} has no values in the column {target!r} beside times in "
-            f"{csv_cells.quoted(times)}: name another column (--time or --target)."
+            f"{path} has no values in the column {target!r} beside times in {quoted(times)}: name "
+            "another column (--time or --target)."
         )
-    x, zone = read_times(cells, notices)
+    x, zone = csv_times.read_times(frame, parts, reading)
     y = np.full(len(x), np.nan)
-    y[known] = csv_cells.read_numbers(frame[target][known], notices, decimal, found_sep)
-    csv_cells.notice_sentinels(y[known], target, notices)
-    beside = csv_cells.read_covariates(frame[[*covariates]], decimal, found_sep)
+    y[known] = csv_cells.read_numbers(frame[target][known], reading)
+    csv_cells.notice_sentinels(y[known], target, reading)
+    quiet = reading.changed(notices=[])
+    columns = {name: csv_cells.read_numbers(frame[name], quiet) for name in covariates}
+    beside = pd.DataFrame(columns)
     order = np.argsort(x, kind="stable")
     now, ahead = order[known[order]], order[~known[order]]
     ahead = ahead[x[ahead] > x[now[-1]]]
-    repeated = len(now) - np.unique(x[now]).size
+    gaps, repeated = missing - len(ahead), len(now) - np.unique(x[now]).size
     if repeated and time is None:
-        csv_table.check_one_series(frame[known], x[known], times, target)
+        csv_columns.check_one_series(frame[known], x[known], times, target)
+    note(f"Rows without a value of {target!r} that are dropped: {gaps}.", gaps > 0)
+    note("Rows are sorted by time.", (np.diff(now) < 0).any())
+    note(f"Rows at the time of an earlier row: {repeated}; all rows are used.", repeated)
     full = [c for c in rest if (frame[c][known] != "").all() and frame[c][known].nunique() > 1]
-    gaps = missing - len(ahead)
-    found = {
-        f"Rows without a value of {target!r} that are dropped: {gaps}.": gaps > 0,
-        "Rows are sorted by time.": (np.diff(now) < 0).any(),
-        f"Rows at the time of an earlier row: {repeated}; all rows are used.": repeated,
-        f"Columns of numbers that are not used: {csv_cells.quoted(full)}; if they are known for "
-        f"the future, name them by covariates (--covariates {shlex.join(full)}).": full,
-    }
+    note(
+        f"Columns of numbers that are not used: {quoted(full)}; if they are known for the future, "
+        f"name them by {csv_cells.option('covariates', full)}.",
+        full,
+    )
     return TimeSeries(
         name=Path(path.name.removesuffix(".gz")).stem,
         x=x[now],
         y=y[now],
         test=np.zeros(len(now), dtype=bool),
-        x_label=str(cells.name) or "time",
+        x_label=" ".join(times),
         y_label=target,
         zone=zone,
-        notices=(*notices, *(notice for notice, is_so in found.items() if is_so)),
+        notices=tuple(reading.notices),
         covariates=beside.iloc[now].reset_index(drop=True) if covariates else None,
         future_x=x[ahead] if covariates else None,
         future_covariates=beside.iloc[ahead].reset_index(drop=True) if covariates else None,

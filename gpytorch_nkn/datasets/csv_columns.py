@@ -1,0 +1,266 @@
+"""Columns of tables of strings: parts of the time, the target and covariates (needs pandas)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+import numpy as np
+import pandas as pd
+
+from gpytorch_nkn.datasets.csv_cells import Reading, option, quoted
+from gpytorch_nkn.datasets.csv_times import MONTH, is_compact, joined, kind, main_kind, read_times
+
+__all__ = [
+    "ROWS",
+    "TIME_NAMES",
+    "check_columns",
+    "check_one_series",
+    "choose",
+    "count_rows",
+    "melted",
+    "rows_with_time",
+    "with_future",
+]
+
+ROWS = "rows"  # the time column of row numbers
+
+_REPEATED = 0.1  # fraction of rows that may be at repeated times in one series
+_STEPS = {24, 48, 96, 288}  # numbers of equal steps in a day
+_YEAR = r"(?:1[5-9]|2[01])\d\d"
+_MONTH_NAME = rf"(?i:(?:{MONTH})[a-z]*\.?)"
+_WRITTEN = {  # cells that show the part of the time: 01-Jan, 1. Quartal
+    "month": r"(?:\d\d?[ .-]+)?" + _MONTH_NAME,
+    "quarter": r"[1-4](?i:[a-z.]{0,3} ?[qkt][a-z]*)",
+}
+_PARTS = {  # of times: names of columns, mark before numbers, smallest and largest number
+    "year": ("(?:epi|iso|mmwr)?year|yr|yy(?:yy)?|periods?", None, 1500, 2199),
+    "month": ("mo(?:n|nth)?|mm", "M", 1, 12),
+    "quarter": ("quarter|qtr", "Q", 1, 4),
+    "week": ("(?:epi|iso|mmwr)?week|wk", "W", 1, 53),
+    "day": ("da?y|dd", None, 1, 31),
+    "doy": ("doy|yday|day", None, 1, 366),
+    "hour": ("hours?|hr|hh(?:mm)?|hrmn|time|he|periods?", None, 0, 2400),
+    "minute": ("minutes?|min|mm", None, 0, 59),
+}
+_CHAINS = [  # parts that make up a time, the preferred first
+    (*days, *hours)
+    for days in (("date",), ("year", "month", "day"), ("year", "doy"))
+    for hours in ((), ("clock",), ("hour",), ("hour", "minute"))
+] + [("year", "month"), ("year", "quarter"), ("year", "week"), ("date", "day")]
+_INITIALS = "[JFMASOND]{2,3}"  # of two or three months: DJ, DJF
+_WIDE = (  # parts of times, names of columns that become rows, and how many there must be
+    ("month", _MONTH_NAME, {12}),
+    ("month", _INITIALS, {12}),
+    ("year", rf"{_YEAR}(?: \[YR\d{{4}}\])?", range(2, 700)),
+    ("quarter", "(?i:q(?:tr)? ?[1-4]|[1-4]q)", {4}),
+    ("hour", r"(?i:h|he|hour|tp)?[ _]?\d\d?|\d\d?:\d\d(?::00|-\d\d:\d\d)*", {*_STEPS, 12, 23, 25}),
+    ("day", r"\d\d?", {31}),
+    ("date", r"\d{4}\.\d\d|\D+ \d{4}[MQKT]\d\d?", range(2, 10**6)),
+    ("date", "", range(2, 10**6)),
+    ("step", r"[A-Za-z]_?\d+", range(30, 10**6)),
+)
+_AROUND = r" \[.*|^[a-zA-Z]_?(?=\d+$)|^\D+ (?=\d{4}[MQKT]\d)"  # words in names of such columns
+_COUNTED = (("month", 1, 12), ("day", 1, 31), ("hour", 0, 96))  # parts, lowest and highest number
+_NO_TIME = "(?i:total|mean|average|annual)?"  # cells beside sums of a year, and empty cells
+TIME_NAMES = (
+    "(?i:t|x|times?|timestamp|when|ds|date|datetime|step|period|index|seconds?|year|month|day|hour"
+    "|yyyy|unix)"
+)
+
+
+def check_columns(frame: pd.DataFrame, **named: Iterable[str]) -> None:
+    """Raise an error if a column that an option names does not exist."""
+    for name, names in named.items():
+        for missing in {*names} - {"", *frame}:
+            columns = quoted(frame)
+            raise ValueError(f"There is no {name} column {missing!r}; the columns are {columns}.")
+
+
+def melted(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
+    """Turn columns of months, years, hours, ... into rows, except columns that an option names."""
+    kinds, time = frame.apply(main_kind), reading.time
+    named = {*time, *reading.covariates}
+    names = pd.Series([c for c in frame if c not in named and kinds[c] == "number"], dtype=object)
+    for part, pattern, counts in _WIDE:
+        found = [*names[names.str.fullmatch(pattern) if pattern else names.map(kind) == "date"]]
+        if len(found) not in counts or (part in ("year", "step") and "date" in [*kinds]):
+            continue
+        others, reading.target = frame.columns.drop(found), f"value by {part}"
+        reading.note(f"Columns of {part}s are turned into rows.")
+        reading.time = [*time, part] if time and time != [ROWS] else time
+        frame = frame.melt(others, found, part, reading.target, ignore_index=False)
+        if pattern == _INITIALS:  # the order gives the month
+            frame[part] = frame[part].map({name: f"{i + 1}" for i, name in enumerate(found)})
+        frame[part] = frame[part].str.replace(_AROUND, "", regex=True).str.replace(".", "-")
+        return frame.sort_index(kind="stable")
+    return frame
+
+
+def _part(cells: pd.Series) -> str:
+    """Return the part of a time in a column, "" for none."""
+    cells = cells[~cells.str.fullmatch(_NO_TIME)]
+    main, some = main_kind(cells), cells.drop_duplicates().head(1000)
+    if main in ("date", "clock") or some.empty:
+        return main.replace("text", "")
+    for part, pattern in _WRITTEN.items():
+        if some.str.fullmatch(pattern).all():
+            return part
+    words = re.sub("([a-z])([A-Z])", r"\1 \2", str(cells.name)).lower()
+    words = "year" if words == "column 1" else words  # a name that was missing
+    parts = some.str.extract(r"^([A-Za-z]{0,4})[ _-]?(\d{1,4})(?:\.0| ?- ?\d\d?)?$")
+    n, mark = parts[1].astype(float), str(parts.iloc[0, 0]).upper()
+    for part, (names, own, low, high) in _PARTS.items():
+        is_named = mark == own or re.search(rf"(?<![a-z])(?:{names})(?![a-z])", words)
+        if is_named and n.between(low, high).all():
+            return part
+    is_time = re.search("dat|time|day|week|month|period", words) or some.iloc[0][2:3] == "."
+    is_time = is_time or pd.to_numeric(some, errors="coerce").is_monotonic_increasing
+    return "date" if n.isna().any() and is_time and is_compact(some) else ""
+
+
+def _counted(frame: pd.DataFrame, first: str, part: str) -> dict[str, str]:
+    """Return the parts of the time in the columns after a year or date, given their values only.
+
+    Each column counts months, days or steps of a day, while the times before it repeat.
+    """
+    found, after = {part: first}, frame.columns[frame.columns.get_loc(first) + 1 :]
+    for name, (finer, low, high) in zip(after, _COUNTED[2 * (part == "date") :], strict=False):
+        n = pd.to_numeric(frame[name], errors="coerce")
+        is_number = (n.between(low, high) & (n % 1 == 0)).all()
+        if not is_number or not frame.duplicated([*found.values()]).any():
+            break
+        found[finer] = name
+    *coarse, _ = found.values()
+    if not coarse or frame.duplicated([*found.values()]).any():
+        return {}
+    sizes = frame.groupby(coarse).size()
+    is_full = sizes.max() in (12, 28, 29, 30, 31) or sizes.median() in _STEPS
+    return found if is_full or first.startswith("column ") else {}
+
+
+def choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], str, list[str]]:
+    """Find the columns of the parts of the time, the target, and other columns of numbers.
+
+    The time is the first of _CHAINS with few repeated times, else a column of numbers that has a
+    usual name, equal steps or rising values. The target is the only other column of numbers.
+    """
+    target, times, covariates = reading.target, reading.time, reading.covariates
+    part = {name: _part(frame[name]) for name in frame}
+    numbers = [name for name in frame if name != target and main_kind(frame[name]) == "number"]
+    years = {n for n in numbers if frame[n].str.fullmatch(_YEAR).all()}
+    counted = [
+        _counted(frame, n, part[n] or "year") for n in frame if part[n] == "date" or n in years
+    ]
+    counted = [own for own in counted if own and target not in own.values()]
+    timely = {n for n in frame if part[n] or re.fullmatch(TIME_NAMES + "|(?i:yr)", n)}
+    timely |= {name for own in counted for name in own.values()}
+    found: dict[str, str] = {}
+    for name in times or frame.columns.drop([target] if target else []):
+        first = found.setdefault(part[name], name)
+        if part[name] == "date" and frame[name].nunique() > 2 * frame[first].nunique():
+            found["date"] = name
+    chains = [{p: found[p] for p in chain} for chain in _CHAINS if {*chain} <= {*found}] + counted
+    chains = [own for own in chains if len(frame[[*own.values()]].drop_duplicates()) > 1]
+    if times:
+        is_known = 1 < len(times) == len(found) and "" not in found
+        known = [own for own in counted if {*own.values()} == {*times}]
+        known += [{p: found[p] for p in ("date", *_PARTS, "clock") if p in found}] * is_known
+        found = [*known, {str(i): name for i, name in enumerate(times)}][0]
+    elif chains:
+        repeated = [frame.duplicated([*own.values()]).mean() for own in chains]
+        found = chains[int(np.argmin(np.maximum(repeated, _REPEATED)))]
+    else:
+        found = {"0": _rising(frame, numbers, timely, target)}
+    others = [name for name in frame if name not in {*found.values(), *covariates, target}]
+    if target is None and len(others) > 1:
+        others = [name for name in others if name in numbers]
+        others = [name for name in others if frame[name].nunique() > 1] or others
+        others = [name for name in others if name not in timely] or others
+    if target is None and len(others) != 1:
+        names = quoted(others or frame)
+        raise ValueError(f"The target may be any of {names}: name it by {option('target')}.")
+    reading.target = target = target or others[0]
+    used = {*found.values(), target, *covariates, *timely}
+    return found, target, [name for name in numbers if name not in used]
+
+
+def _rising(
+    frame: pd.DataFrame, numbers: Sequence[str], timely: Iterable[str], target: str | None
+) -> str:
+    """Return the column of a time that no form of dates fits."""
+    ranks = {}
+    for name in numbers:  # 2 for equal steps, 1 for other rising or falling values
+        values = pd.to_numeric(frame[name].str.replace(",", "."), errors="coerce").dropna()
+        steps, is_full = values.diff().iloc[1:], 2 * len(values) > len(frame)
+        rises = is_full and bool((steps > 0).all() or (steps < 0).all())
+        ranks[name] = (name in timely, rises * (1 + (steps.nunique() <= 1)))
+    if len(ranks) + (target is not None) < 2:  # a column of text, which no form fits
+        names = frame.columns.drop([target] if target else [])
+        ranks = {n: (bool(re.fullmatch(TIME_NAMES, n)), 2 - (n in ranks)) for n in names}
+    best = max(ranks, key=ranks.__getitem__)  # the first of these
+    if any(ranks[best]):
+        return best
+    raise ValueError(
+        f"Which column holds the time? No dates, and none of {quoted(ranks)} rises from row to "
+        f"row: name it by {option('time')}, or set {option('time', 'rows')}."
+    )
+
+
+def count_rows(frame: pd.DataFrame, reading: Reading) -> None:
+    """Add a column of row numbers, which count from the last row if dates fall."""
+    dates = [name for name in frame if main_kind(frame[name]) == "date"][:1]
+    falls, reading.time = False, [ROWS]
+    with suppress(ValueError):  # without readable dates
+        times = [read_times(frame, {"date": d}, reading.changed(notices=[]))[0] for d in dates]
+        falls = any((np.diff(x).astype(int) <= 0).all() for x in times)
+    numbers = np.arange(len(frame)).astype(str).astype(object)
+    frame[ROWS] = numbers[::-1] if falls else numbers
+    first = f"last row, as {quoted(dates)} falls" if falls else "first row"
+    reading.note(f"Rows are counted from the {first}.")
+
+
+def rows_with_time(frame: pd.DataFrame, times: list[str], reading: Reading) -> pd.DataFrame:
+    """Return the rows with a time, and with a target or all covariates."""
+    if len(times) > 1 and (frame[times[0]] == "").any():  # merged cells
+        filled = frame[times[0]].replace("", None).ffill().fillna("")
+        frame = frame.assign(**{times[0]: filled})
+        reading.note(f"Empty cells of {times[0]!r} take the value above.")
+    frame = frame[~joined(frame[times]).isin(reading.na_values)]  # such as 2001-02-30 of columns
+    timed = ~frame[[*times]].apply(lambda cells: cells.str.fullmatch(_NO_TIME)).any(axis=1)
+    if reading.date_format is None:  # words below the data
+        is_time = frame[times[0]].iloc[-100:].map(kind) != "text"
+        timed.iloc[len(frame) - int(is_time[::-1].argmax()) :] = False
+    known, covariates = frame[reading.target] != "", [*reading.covariates]
+    if len(lost := frame[~timed & known]):
+        text = quoted([", ".join(filter(None, lost.iloc[0]))])
+        reading.note(f"Rows without a time that are dropped: {len(lost)} (such as {text}).")
+    is_future = bool(covariates) and (frame[covariates] != "").all(axis=1)
+    return frame[timed & (known | is_future)]
+
+
+def check_one_series(frame: pd.DataFrame, x: np.ndarray, times: list[str], target: str) -> None:
+    """Raise an error if many rows are at the time of another row, as in files of several series."""
+    count, advice = pd.Series(x).value_counts(), []
+    ids = [c for c in frame if c not in (*times, target) and 1 < frame[c].nunique() <= len(x) / 3]
+    if len(x) - len(count) < (_REPEATED if ids else 0.5) * len(x):
+        return
+    if ids:
+        name = min(ids, key=lambda c: frame.duplicated([*times, c]).sum())
+        where = option("where", {name: frame[name].iloc[0]})
+        advice = [f"choose the rows of one series by {where}"]
+    advice += ["name all columns of the time", f"use all rows by {option('time', times)}"]
+    raise ValueError(
+        f"{count.iloc[0]} rows have the time {count.index[0]}: {', or '.join(advice)}."
+    )
+
+
+def with_future(
+    frame: pd.DataFrame, future: pd.DataFrame, needed: Sequence[str], reading: Reading
+) -> pd.DataFrame:
+    """Append the future rows of a second file, which must have the ``needed`` columns."""
+    check_columns(future, future=needed)
+    for name in reading.where.keys() & {*future}:
+        future = future[future[name] == reading.where[name]]
+    return pd.concat([frame, future.reindex(columns=frame.columns, fill_value="")])

@@ -1,0 +1,338 @@
+"""Times in text files, and kinds of cells (needs pandas)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta, timezone
+from functools import lru_cache, reduce
+
+import numpy as np
+import pandas as pd
+
+from gpytorch_nkn.datasets.csv_cells import Reading, number_parts, option, read_numbers, unread
+
+__all__ = ["MISSING", "MONTH", "is_compact", "joined", "kind", "main_kind", "read_times"]
+
+MISSING = (
+    r"(?i:[-\u2013\u2014\u2026.:?*]*|n[/.]?a\.?|n/e|nan|none|\(?null\)?|nil|nat|#n/a.*|<na>"
+    r"|#[a-z]+(?:/0)?[!?]|: ?[a-z]{1,3}"  # errors of Excel, flags of Eurostat
+    "|m13)"  # the mean of a year of the Bureau of Labor Statistics
+)
+MONTH = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
+_INTERVAL_END = (
+    r"(?: +(?:-|\u2013|to) +|[/,](?=\d{4}-\d\d-)|(?:(?<=^\d\d:\d\d)|(?<=^\d:\d\d))[-\u2013])"
+    r"(?=\d+[-./:]\d).*"
+)
+_UNREAD = (  # ends of intervals, names of weekdays, ...
+    _INTERVAL_END + r"|\(?\b(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*\)?[.,]? |\bfy ?'?(?=\d)"
+    r"|^(?:w/?e|week (?:of|ending|beginning)) |(?:utc|gmt)(?=[+-]\d)"
+    r"|(?:(?<=[+-]\d{4})|(?<=[+-]\d\d:\d\d)) \(?[a-z ]+\)?$|(?<=\d)[\u6708\u65e5\uc6d4\uc77c]$"
+)
+_CLOCK = (  # 5:30, 18.00.00, 12.00.00 am, 6 pm, 0530, with a zone or without
+    r"(?P<H>\d\d?)(?:[:.]?(?P<M>[0-5]\d)(?:[:.]?(?P<S>[0-5]\d(?:[.,]\d+)?))?)?"
+    r"(?: ?(?P<p>[ap])(?:\.?m\.?|(?<=:\d\d[ap])))?"
+    r"(?: ?(?P<z>z|[+-]\d\d(?::?\d\d)?|\(?[a-z]{3,4}(?:/[a-z]{3,4})?\)?))?"
+)
+_CLOCK_ALONE = rf"(?=\d\d?(?::|\.[0-5][05]\.00| ?[ap]|\.\d\d.*[ap])){_CLOCK}"
+_FORMS = (  # of dates; "-" separates parts, "~" may separate them
+    "Y-m-d d-m-Y m-d-Y d-m-y m-d-y y-m-d d~b~Y d~b~y b~d-Y Y~b~d YND yND Y-j Y-f Y-q Y-m m-Y YN "
+    "Y~S S-Y b~Y b~y Y~b Y~x~m Y~w~Wu y~w~W w~W-Y Y-W W-Y YW Y~w~Uu w~U-Y Y-U U-Y YU Y~Q Q~Y Q-y "
+    "y~Q R~Y Y-R R~y Y-I I-Y Y"
+).split()
+_PARTS = {  # with the years and months of Chinese, Japanese and Korean
+    "-": "[\\s./,:'\u2019_\u5e74\u6708\ub144\uc6d4-]+",
+    "~": r"[\s./,:'\u2019_-]*", "Y": r"(?P<Y>\d{4})",
+    "y": r"(?P<y>\d\d)", "m": r"(?P<m>\d\d?)", "N": r"(?P<m>\d\d)", "x": "mm?",
+    "b": rf"(?P<b>{MONTH})[a-z]*", "d": r"(?P<d>\d\d?)(?:st|nd|rd|th)?", "D": r"(?P<d>\d\d)",
+    "j": r"(?P<j>\d{3})", "f": r"(?:\d\d)?(?P<f>\d\d)", "q": "(?P<q>[1-4])",
+    "Q": "(?:kw|q|t|qtr|quarter) ?0?(?P<q>[1-4])",
+    "R": r"(?P<q>[1-4])(?:[a-z\xba.]{0,3})[ -]?[qkt][a-z.]*", "S": "[hs](?P<s>[12])",
+    "I": "(?P<i>iv|i{1,3})(?: [qkt][a-z.]*)?",
+    "w": "(?:week|[ck]?w)",
+    "W": r"(?P<W>\d\d?)", "U": r"(?P<U>\d\d?)", "u": "(?:-(?P<u>[1-7]))?",
+}  # fmt: skip
+_PATTERNS = {
+    form: "".join(map(_PARTS.__getitem__, form))
+    + rf"(?:(?:t|[ ,:_]+|(?<=^\d{{8}})){_CLOCK})?" * bool({*form} & {*"dDj"})
+    for form in _FORMS
+}
+_DATE = re.sub(r"\?P<\w>", "?:", "|".join(_PATTERNS.values()))
+_PLAIN = r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?"
+_ORDERED = _FORMS[1:6]  # day, month or year may come first
+_GROUPS = "YymbqisfdjWUuHMSpz"  # named groups of the patterns of dates
+_LETTERS = {  # groups of the parts of times that have columns of their own
+    "year": "Y", "month": "m", "quarter": "q", "week": "W", "day": "d", "doy": "j",
+    "clock": "H", "hour": "H", "minute": "M",
+}  # fmt: skip
+_WORDS = {word: i + 1 for i, word in enumerate(MONTH.split("|"))}
+_WORDS |= {"i": 1, "ii": 2, "iii": 3, "iv": 4}
+_EPIDEMIC = "(?i)epi|mmwr|cdc"  # names of columns with weeks that begin on Sundays
+_CENTURY = 1930  # the first year that two digits stand for
+_SHORT_YEARS = f"Years of two digits are read as {_CENTURY} to {_CENTURY + 99}."
+_EPOCHS = {"s": 1e9, "ms": 1e12, "us": 1e15, "ns": 1e18}  # the present time since 1970
+
+
+@lru_cache(100_000)
+def kind(cell: str) -> str:
+    """Return the kind of a cell: missing, number, date, clock or text."""
+    _, marks, _, *fit = number_parts(cell)
+    if re.fullmatch(MISSING, cell):
+        return "missing"
+    if any(fit) and not marks:
+        return "number"
+    if re.fullmatch(_CLOCK_ALONE, re.sub(_INTERVAL_END, "", cell.lower())):
+        return "clock"
+    if re.search(r"\d", cell) and re.fullmatch(_DATE, re.sub(_UNREAD, "", cell.lower())):
+        return "date"
+    return "number" if any(fit) else "text"
+
+
+def main_kind(cells: pd.Series) -> str:
+    """Return the kind of most of the first cells, without leading strings; else ``"text"``."""
+    found = [kind(cell) for cell in cells.head(1000)]
+    begin = next((i for i, own in enumerate(found) if own in ("number", "date", "clock")), None)
+    above, found = begin or 0, [own for own in found[begin:] if own != "missing"]
+    found = found[found[:2] == ["date", "number"] :]  # a date may name a column of numbers
+    most = max(set(found), key=found.count, default="text")
+    return most if found.count(most) > max(len(found) / 2, above / 20) else "text"
+
+
+def is_compact(cells: pd.Series) -> bool:
+    """Whether all numbers are dates: 20010930, 010930, 200109, 09.2001, 2001.1 to 2001.4."""
+    some = pd.Series(cells.unique(), dtype=object)
+    if some.str.fullmatch(r"\d{4}\.\d\d?").all():
+        return set(some.str[5:]) in (set("1234"), {f"{i:02}" for i in range(1, 13)})
+    week = r"|\d{6}" if "week" in str(cells.name).lower() else ""
+    day = r"(?:0[1-9]|[12]\d|3[01])(?:(?:[01]\d|2[0-4])(?:[0-5]\d){0,2})?"
+    month = "(?:0[1-9]|1[0-2])"
+    pattern = rf"(?:1[6-9]|2[01])\d\d{month}(?:{day})?{week}|[01]\d\.(?:1[6-9]|2[01])\d\d"
+    short = rf"\d\d{month}(?:0[1-9]|[12]\d|3[01])"
+    is_date = some.str.fullmatch(pattern).all() or some.str.fullmatch(short).all()
+    return bool(is_date and len(some) > 1 == some.str.len().nunique())
+
+
+def joined(frame: pd.DataFrame) -> pd.Series:
+    """Join columns of strings, and their names."""
+    cells = reduce(lambda one, other: one + " " + other, (frame[name] for name in frame))
+    return cells.rename(" ".join(frame))
+
+
+def read_times(
+    frame: pd.DataFrame, parts: Mapping[str, str], reading: Reading
+) -> tuple[np.ndarray, str]:
+    """Convert columns of the parts of times to numbers or ``datetime64`` ``N``, with their zone.
+
+    All dates have one form. If several fit, the only one that gives times with few gaps is used.
+    Months and quarters are ``datetime64[M]``. The zone of dates with equal offsets is the offset,
+    such as ``"UTC+02:00"``. Offsets that differ by at most an hour are changes of the clock: dates
+    become local times without a zone. With other offsets, dates are converted to ``"UTC"``.
+    """
+    frame = frame[[*parts.values()]]
+    cells, table, name = joined(frame), frame.set_axis([*parts], axis=1), " ".join(frame)
+    if reading.date_format or not parts.keys() <= {"date", *_LETTERS}:
+        parts, table = {"date": name}, cells.to_frame("date")
+    is_float = all(some.str.fullmatch(_PLAIN).all() for some in (cells.head(9), cells))
+    if is_float and not reading.date_format and not is_compact(cells):
+        return _numbers(cells, reading), ""
+    codes = table.groupby([*table], sort=False).ngroup().to_numpy()
+    found = _readings(table.drop_duplicates().reset_index(drop=True), parts, reading)
+    good = max((r["time"].notna() for r in found.values()), key=sum, default=pd.Series([False]))
+    if not good.all():
+        raise ValueError(_not_a_time(cells, good.to_numpy()[codes % len(good)]))
+    found = {form: r for form, r in found.items() if r["time"].notna().all()}
+    likely = [form for form in found if _has_few_gaps(found[form]["time"])]
+    form = likely[0] if len(likely) == 1 else next(iter(found))
+    times, offset, zone = found[form]["time"], found[form]["offset"], ""
+    for other in (found[form]["time"] for form in _ORDERED if form in found):
+        i = int((times != other).to_numpy().argmax())
+        if times[i] != other[i] and len(likely) != 1 and reading.dayfirst is None:
+            raise ValueError(
+                f"{cells[codes == i].iloc[0]!r} in the column {name!r} may be {times[i]:%Y-%m-%d} "
+                f"or {other[i]:%Y-%m-%d}: set {option('dayfirst', True)} or "
+                f"{option('dayfirst', False)}."
+            )
+    if offset.nunique() == 1:
+        zone = str(timezone(timedelta(minutes=offset[0])))
+    elif offset.max() - offset.min() > 60:
+        times, zone = times - pd.to_timedelta(offset, unit="m"), "UTC"
+    letters = {*form, *(_letter(part, name) for part in parts)}
+    first = {"d": "day", "m": "month", "y": "year"}.get(form[:1], "")
+    has_ends = table.head().apply(lambda cells: cells.str.contains(_INTERVAL_END)).any(axis=None)
+    notices = {
+        f"Dates are read {first} first.": form in _ORDERED,
+        _SHORT_YEARS: "y" in letters,
+        f"Weeks begin on {'Sundays' if 'U' in letters else 'Mondays'}.": letters & {*"WU"},
+        "Times are read as quarters, and dated to their first month.": letters & {*"qQRI"},
+        "Times are read as half-years, and dated to their first month.": "S" in letters,
+        "Times are converted to UTC.": zone == "UTC" and offset.nunique() > 1,
+        "Times are local: the clock changes, and offsets from UTC are dropped.": (
+            not zone and offset.notna().any()
+        ),
+        "Intervals are dated to their starts.": has_ends,
+    }
+    reading.notices += [notice for notice, is_so in notices.items() if is_so]
+    return _coarsest(times, months=not letters & {*"dDjWUHM"})[codes], zone
+
+
+def _letter(part: str, name: str) -> str:
+    """Return the group of a part of the time, given the names of its columns."""
+    return "U" if part == "week" and re.search(_EPIDEMIC, name) else _LETTERS.get(part, "")
+
+
+def _numbers(cells: pd.Series, reading: Reading) -> np.ndarray:
+    """Convert times that are numbers; seconds, ... since 1970 become dates."""
+    values = read_numbers(cells, reading.changed(sep="."))
+    if re.fullmatch("(?i)ye?a?r|yy", str(cells.name)) and cells.str.fullmatch(r"\d\d").all():
+        reading.note(_SHORT_YEARS)
+        return values + 1900 + 100 * (values < _CENTURY - 1900)
+    unit = next((unit for unit, now in _EPOCHS.items() if abs(values).max() < 10 * now), "ns")
+    if abs(values).min() < 0.3 * _EPOCHS[unit]:
+        return values
+    reading.note(f"Times are read as {unit} since 1970.")
+    return _coarsest(pd.Series(pd.to_datetime(values, unit=unit).round("ms")), months=False)
+
+
+def _readings(
+    table: pd.DataFrame, names: Mapping[str, str], reading: Reading
+) -> dict[str, pd.DataFrame]:
+    """Return times and offsets from UTC by form, for forms that some dates have; else NaT."""
+    others, name = _other_parts(table, names, reading), " ".join(names.values())
+    if "date" not in table:
+        return {"": _assembled(others)}
+    texts, date_format, dayfirst = table["date"], reading.date_format, reading.dayfirst
+    if date_format is not None:
+        utc = "%z" in date_format
+        try:
+            times = pd.to_datetime(texts, format=date_format, errors="coerce", utc=utc)
+        except ValueError as error:
+            raise ValueError(f"{option('date_format', date_format)}: {error}") from None
+        form = "m" if re.search("%[mbB]|^%Y$", date_format) and "%d" not in date_format else "d"
+        return {form: pd.DataFrame({"time": times.dt.tz_localize(None), "offset": np.nan})}
+    if dayfirst is None and texts.head(1000).str.fullmatch(r"\d\d?\.\d\d?\..*").all():
+        dayfirst = True
+    texts, found = texts.str.lower(), {}
+    if texts.head(1000).str.contains(_UNREAD).any():
+        texts = texts.str.replace(_UNREAD, "", regex=True).str.strip()
+    is_week, is_epi = "week" in name.lower(), re.search(_EPIDEMIC, name) is not None
+    for form in sorted(_FORMS, key=lambda form: is_week and not {*form} & {*"WU"}):
+        weeks = {*form} & {*"WU"}
+        is_excluded = form in _ORDERED and dayfirst not in (None, form[0] == "d")
+        is_excluded |= (is_epi and "W" in form) or (form == "Y-q" and texts.str[-1].nunique() < 4)
+        if is_excluded or not texts.head(1000).str.fullmatch(_PATTERNS[form]).any():
+            continue
+        parts = texts.str.extract(f"^(?:{_PATTERNS[form]})$")
+        if (
+            is_week
+            or "w" in form
+            or not weeks
+            or (parts[[*weeks]].astype(float) > 12).mean().iloc[0] > 0.5
+        ):
+            found[form] = _assembled(parts.drop(columns=[*others], errors="ignore").join(others))
+    return found
+
+
+def _other_parts(table: pd.DataFrame, names: Mapping[str, str], reading: Reading) -> pd.DataFrame:
+    """Return parts of times from columns of years, months, hours, ..."""
+    parts = pd.DataFrame(index=table.index)
+    days = table.drop(columns=["clock", "hour", "minute"], errors="ignore")
+    for part, cells in table.drop(columns="date", errors="ignore").items():
+        texts = cells.str.lower().str.replace(r"\.0$|" + _INTERVAL_END, "", regex=True)
+        digits = texts.str.extract(r"(\d+)")[0].astype(float)
+        is_number = part == "hour" and not texts.str.contains("[.:]").any()
+        if part == "clock" and texts.str.fullmatch(r"\d\d?:00(?::00)?").all():  # 01:00 to 24:00
+            is_number = {*digits} == {*range(1, 25)}
+        if is_number and digits.notna().all():
+            minutes = _minutes(digits, joined(days), names[part], reading)
+            parts = parts.assign(H=minutes // 60, M=minutes % 60)
+        elif part in ("clock", "hour"):
+            parts = parts.join(texts.str.extract(f"^{_CLOCK}$"))
+        else:
+            parts[_letter(part, " ".join(names.values()))] = digits
+        if part == "month":
+            parts["b"] = texts.str.extract(f"({MONTH})")[0]
+    return parts
+
+
+def _minutes(n: pd.Series, days: pd.Series, name: str, reading: Reading) -> pd.Series:
+    """Convert hours (0 to 23 or 1 to 24), periods (1 to 48) or 1330 to minutes from midnight."""
+    if n.max() > 100:
+        return n // 100 * 60 + n % 100
+    per_day = next((p for p in (24, 48) if n.max() <= p + p // 24), 96)
+    first = int(n.min() > 0 and (n.max() >= 24 or per_day > 24))
+    text = f"{name!r} counts from 1, {1440 // per_day} minutes each; times are starts."
+    reading.note(text, first)
+    if n.groupby(days, sort=False).max().iloc[:-1].nunique() > 1:
+        text = "the times count from midnight, also on days of 23 or 25 hours."
+        reading.note(f"Days end at different numbers of {name!r}; {text}")
+    return (n - first) * (1440 // per_day)
+
+
+def _assembled(parts: pd.DataFrame) -> pd.DataFrame:
+    """Return times and offsets from UTC in minutes; NaT for impossible times."""
+    n = parts.reindex(columns=[*_GROUPS])
+    n[["b", "i"]] = n[["b", "i"]].apply(lambda words: words.map(_WORDS))
+    half, zone = n.pop("p"), n.pop("z")
+    n["S"] = n["S"].astype(str).str.replace(",", ".")
+    n = n.astype(float)
+    year = n["Y"].fillna(n["y"] + 1900 + 100 * (n["y"] < _CENTURY - 1900))
+    quarter, week = n["q"].fillna(n["i"]), n["W"].fillna(n["U"])
+    month = n["m"].fillna(n["b"]).fillna(3 * quarter - 2).fillna(6 * n["s"] - 5).fillna(1)
+    day = n["d"].fillna(1).where(week.isna(), 4)  # the fourth of January is in the first week
+    good = year.notna() & month.between(1, 12) & day.between(1, 31)
+    months = (12 * (year - 1970) + month - 1).where(good, 0)
+    first = months.to_numpy(int).astype("datetime64[M]")
+    date = first.astype("datetime64[D]") + (day.where(good, 1) - 1).to_numpy(int)
+    good &= date.astype("datetime64[M]") == first
+    back = (date.astype(int) + 3 + n["U"].notna()) % 7  # since a Monday or a Sunday
+    date += ((7 * (week - 1) - back).fillna(0) + n["j"].fillna(1) - 1).to_numpy(int)
+    good &= (date + 3 * week.notna().to_numpy()).astype("datetime64[Y]").astype(int) + 1970 == year
+    good &= n["f"].isna() | ((n["f"] == (year + 1) % 100) & (len(n) > 2))
+    hour = n["H"].where(half.isna(), n["H"] % 12 + 12 * (half == "p"))
+    seconds = 3600 * hour.fillna(0) + 60 * n["M"].fillna(0) + n["S"].fillna(0)
+    offset = zone.map(_offset, na_action="ignore").astype(float)
+    good &= (seconds <= 90_000) & (offset.notna() == (offset.notna().mean() > 0.5))
+    seconds += 86_400 * (n["u"].fillna(1) - 1)
+    times = date.astype("datetime64[us]") + (1e6 * seconds).round().to_numpy(int)
+    return pd.DataFrame({"time": pd.Series(times).where(good), "offset": offset})
+
+
+def _offset(zone: str) -> float:
+    """Return minutes from UTC, NaN if only a name gives them."""
+    if found := re.fullmatch(r"([+-])(\d\d):?(\d\d)?", zone):
+        return float(found[1] + "1") * (60 * int(found[2]) + int(found[3] or 0))
+    return 0.0 if zone in ("z", "utc", "gmt") else np.nan
+
+
+def _has_few_gaps(times: pd.Series) -> bool:
+    """Return whether at least half of the equally spaced times in the range occur."""
+    ticks = np.unique(times.to_numpy("datetime64[s]"))
+    for unit in ("D", "M"):
+        coarse = ticks.astype(f"datetime64[{unit}]")
+        ticks = coarse if len(np.unique(ticks - coarse)) == 1 else ticks
+    steps = np.diff(ticks).astype(int)
+    return ticks.size < 2 or bool(2 * ticks.size >= steps.sum() / steps.min() + 1)
+
+
+def _not_a_time(cells: pd.Series, is_good: np.ndarray) -> str:
+    """Return the error message on cells, given which of them are times."""
+    bad, example = cells[~is_good], "2001-09-30, 30/09/2001 18:00, 2001Q3 or Sep 2001"
+    advice = f"name its format, such as {option('date_format', '%d.%m.%Y %Hh')}"
+    if is_good.mean() >= 0.5:
+        example, advice = repr(cells[is_good].iloc[0]), unread(bad)
+        if bad.index[-1] < cells.index[is_good][0]:
+            advice = f"skip these lines by {option('skiprows', int(bad.index[-1]))}"
+    return (
+        f"Line {bad.index[0]}: {bad.iloc[0]!r} in the column {cells.name!r} is not a time such as "
+        f"{example}; {advice}, or set {option('time', 'rows')}."
+    )
+
+
+def _coarsest(times: pd.Series, *, months: bool) -> np.ndarray:
+    """Convert dates to the coarsest of months (if allowed), days, s and ms that represents them."""
+    dates = times.to_numpy("datetime64[us]")
+    for unit in ("M",) * months + ("D", "s", "ms"):
+        coarse = dates.astype(f"datetime64[{unit}]")
+        if (coarse == dates).all():
+            return coarse
+    return dates
