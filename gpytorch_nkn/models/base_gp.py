@@ -81,11 +81,9 @@ def trains(
         @wraps(trainer)
         def checked(model: M, *args: P.args, **options: P.kwargs) -> R:
             if not isinstance(model, model_class):
-                name = model_class.__name__
-                article = "an" if name[0] in "AEIOU" else "a"
                 each = "; train each of its models" if hasattr(model, "models") else ""
                 raise TypeError(
-                    f"model must be {article} {name}, got {type(model).__name__}{each}."
+                    f"model must be a {model_class.__name__}, got {type(model).__name__}{each}."
                 )
             return trainer(model, *args, **options)
 
@@ -112,15 +110,7 @@ class BaseGP:
     """Model with a registered trainer, input checks and predictions in chunks."""
 
     _num_columns: tuple[int, ...]
-    _botorch_options = frozenset(
-        {
-            "optimizer",
-            "max_attempts",
-            "pick_best_of_all_attempts",
-            "warning_handler",
-            "caught_exception_types",
-        }
-    )
+    _botorch_options = options_of(_fit_fallback)
 
     @classmethod
     def construct_inputs(

@@ -134,8 +134,7 @@ def fit_grid_gp(
         blocks: Number of blocks. With 0, on a complete grid, or if the holes are too large,
             training only uses the marginal likelihood, without calibration.
         budget: Wall time of the steps in seconds, without the calibration.
-        seed: Determines all random draws; the global random state does not change.
-        progress: Show a progress bar if standard error is a terminal.
+        seed, progress: As in :func:`gpytorch_nkn.fit.fit_best_of`.
 
     Returns:
         Result with the model in eval mode.

@@ -471,10 +471,8 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
             keep_transforms: Transform this model's targets by the loaded transform.
         """
         # BoTorch's method needs training inputs with N rows
-        data = [
-            self.get_buffer("_targets"),
-            *([] if self._known_noise is None else [self._known_noise]),
-        ]
+        names = ["_targets", "_known_noise"][: 1 if self._known_noise is None else 2]
+        data = [self.get_buffer(name) for name in names]
         transform = getattr(self, "outcome_transform", None) if keep_transforms else None
         if transform is not None:
             data = self._flat_call(transform.untransform, *data)
@@ -482,9 +480,8 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
             keys = nn.Module.load_state_dict(self, state_dict, strict=strict, assign=assign)
         if transform is not None:
             data = self._flat_call(transform.eval(), *data)
-        observed = self.get_buffer("_observed")
-        self._targets = torch.where(observed, data[0], 0.0)
-        self._known_noise = data[1] if self._known_noise is not None else None
+        for name, values in zip(names, data, strict=True):
+            setattr(self, name, torch.where(self.get_buffer("_observed"), values, 0.0))
         self._clear_cache()
         return keys
 
@@ -517,14 +514,14 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
             self._cache[name] = key, make()
         return self._cache[name][1]
 
-    @torch.no_grad()
-    def _make_posterior(self) -> GridPosterior:
-        residual, noise, factors = self.loss_inputs()
-        system = PartialKronecker(self.grid, factors, noise, **self._options())
-        return GridPosterior(system, self.grid.observed * residual)
-
     def _grid_posterior(self) -> GridPosterior:
-        return self._cached("posterior", self._make_posterior)
+        @torch.no_grad()
+        def make() -> GridPosterior:
+            residual, noise, factors = self.loss_inputs()
+            system = PartialKronecker(self.grid, factors, noise, **self._options())
+            return GridPosterior(system, self.grid.observed * residual)
+
+        return self._cached("posterior", make)
 
     def _check_batch(self, name: str, *shapes: Any) -> torch.Size:
         """Broadcast batch shapes, and check the result against the targets' batch shape."""

@@ -107,8 +107,7 @@ def fit_sparse_gp(
         block_size: Rows of a block; there are up to eight blocks.
         max_iterations: L-BFGS iterations on the bound; 0 stops after the blocks.
         budget: Wall time in seconds. Blocks use at most half of it.
-        seed: Determines all draws, independently of the global random state.
-        progress: Show progress bars if standard error is a terminal.
+        seed, progress: As in :func:`gpytorch_nkn.fit.fit_best_of`.
 
     Returns:
         The same model, in eval mode.

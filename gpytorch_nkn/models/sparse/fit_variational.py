@@ -92,8 +92,7 @@ def fit_variational_gp(
         block_size: Number of rows per block; at most eight blocks are used.
         budget: Wall time in seconds. Blocks use at most half of it, and a last pass over the rows
             may exceed it.
-        seed: Determines all draws, independently of the global random state.
-        progress: Show progress bars if standard error is a terminal.
+        seed, progress: As in :func:`gpytorch_nkn.fit.fit_best_of`.
 
     Returns:
         The same model, in eval mode.
@@ -296,8 +295,8 @@ class _State:
         units = slope.unbind(-2) if several else [slope]
         second = [grad(unit.sum(), draws, retain_graph=True)[0] for unit in units]
         if several:
-            second = [one.select(-2, number) for number, one in enumerate(second)]
-        weight = -(torch.stack(second, -2) if several else second[0]).sum(0)
+            second = [torch.stack([one[:, k] for k, one in enumerate(second)], -2)]
+        weight = -second[0].sum(0)
         slope = slope.detach().sum(0)
         moved = (slope * mean).sum() - (weight * variance).sum() / 2
         return (logs + moved - moved.detach()).double(), slope.double(), weight.double()
@@ -365,7 +364,11 @@ class _State:
         if self.best.state is not None and self.fused:
             return
         value = self.optimise_distribution()
-        self.best.update(value, lambda: (self.parameters(), (self.precision, self.shift)))
+        parameters = self.model.named_parameters()
+        self.best.update(
+            value,
+            lambda: ({n: p.detach().clone() for n, p in parameters}, (self.precision, self.shift)),
+        )
         if not math.isfinite(value):
             self.restore_best()
         self.fused = True
@@ -435,10 +438,6 @@ class _State:
                 moved = constant + variance * weight * (observed - constant)
                 latent = latent + (moved - latent).clamp(-1.0, 1.0) / 2
         return observed.to(y)
-
-    def parameters(self) -> dict[str, Tensor]:
-        """Return copies of all parameters by name."""
-        return {name: p.detach().clone() for name, p in self.model.named_parameters()}
 
     def set_distribution(self, precision: Tensor, shift: Tensor) -> None:
         """Set the precision, and the precision times the mean."""

@@ -33,12 +33,19 @@ class InducingPointGP:
         Raises:
             ValueError: Kernel or points do not fit the inputs, or a value is not finite.
         """
-        check_columns(kernel, inputs.size(-1), inputs)
+        batch_shape, width = inputs.shape[:-2], inputs.size(-1)
+        check_columns(kernel, width, inputs)
         check_scale(kernel, inputs)
-        if isinstance(given, Tensor):
-            return _checked_points(given, inputs)
-        check_counts(1, inducing_points=given)
-        return select_inducing_points(inputs, given, seed=seed)
+        if not isinstance(given, Tensor):
+            check_counts(1, inducing_points=given)
+            return select_inducing_points(inputs, given, seed=seed)
+        fits = given.dim() >= 2 and given.size(-1) == width and given.size(-2) > 0
+        if not (fits and broadcasts(given.shape[:-2], batch_shape) and given.isfinite().all()):
+            raise ValueError(
+                "inducing_points must be a number or finite points of shape "
+                f"{(*batch_shape, 'm', width)}, got shape {tuple(given.shape)}."
+            )
+        return given.detach().to(inputs).expand(*batch_shape, -1, -1).clone()
 
     def condition_on_observations(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise an error: an observation changes the distribution of all inducing values."""

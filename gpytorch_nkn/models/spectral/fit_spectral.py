@@ -7,7 +7,8 @@ from copy import deepcopy
 
 import torch
 from gpytorch.kernels import Kernel, ScaleKernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood, Likelihood
+from gpytorch.means import Mean
 from gpytorch.models import ExactGP
 from torch import Tensor, nn
 
@@ -23,11 +24,11 @@ from gpytorch_nkn.fit import (
     warn_of_size,
 )
 from gpytorch_nkn.initialization import assign, initialize_model
-from gpytorch_nkn.kernels import NonStationarySpectralKernel
+from gpytorch_nkn.kernels import NonStationarySpectralKernel, feature_function, residual_map
+from gpytorch_nkn.linalg import ExactPosterior, low_rank_posterior
 from gpytorch_nkn.models.base_gp import trains
-from gpytorch_nkn.models.common import frozen, load_parts
+from gpytorch_nkn.models.common import PartsGP, frozen, load_parts
 from gpytorch_nkn.models.spectral.spectral_gp import SpectralGP
-from gpytorch_nkn.models.spectral.spectral_rows import RowsGP
 
 __all__ = ["fit_spectral_gp"]
 
@@ -71,9 +72,7 @@ def fit_spectral_gp(
         model: The model.
         restarts: Number of starts of the RBF kernel.
         max_iterations: Largest number of L-BFGS iterations for the pairs.
-        budget: Wall time in seconds.
-        seed: Determines all draws, independently of the global random state.
-        progress: Show a progress bar if standard error is a terminal.
+        budget, seed, progress: As in :func:`gpytorch_nkn.fit.fit_best_of`.
 
     Returns:
         The same model, in eval mode.
@@ -169,13 +168,13 @@ class _Training:
         with frozen([*pairs.parameters(), *points]):
             self._maximize(self._gp(rows, model.covar_module), _REFIT)
 
-    def _gp(self, rows: Rows, kernel: Kernel) -> RowsGP:
-        return RowsGP(rows, kernel, self.model.mean_module, self.model.likelihood)
+    def _gp(self, rows: Rows, kernel: Kernel) -> _RowsGP:
+        return _RowsGP(rows, kernel, self.model.mean_module, self.model.likelihood)
 
     def _learn_rbf(self, rows: Rows, kernel: Kernel, restarts: int) -> None:
         """Train an RBF kernel, mean and likelihood in place from start values of the rows."""
         mean, likelihood = self.model.mean_module, self.model.likelihood
-        gp = RowsGP(rows, deepcopy(kernel), deepcopy(mean), deepcopy(likelihood))
+        gp = _RowsGP(rows, deepcopy(kernel), deepcopy(mean), deepcopy(likelihood))
         if not _trained(gp):
             return
         result = fit_best_of(
@@ -190,7 +189,7 @@ class _Training:
         load_parts((kernel, mean, likelihood), result.model)
         self.session.interrupted = result.interrupted
 
-    def _maximize(self, gp: RowsGP, iterations: int, watch: _Watch | None = None) -> None:
+    def _maximize(self, gp: _RowsGP, iterations: int, watch: _Watch | None = None) -> None:
         """Train the parameters of a GP by L-BFGS, unless the session is over.
 
         A watch may end the training early, and selects the best iteration.
@@ -228,7 +227,7 @@ def _start_rbf(gp: ExactGP, seed: int, restart: int) -> None:
 class _Watch:
     """Record of the parameters with the highest density of held-out rows."""
 
-    def __init__(self, gp: RowsGP, rows: Rows):
+    def __init__(self, gp: _RowsGP, rows: Rows):
         self._gp, self._rows = gp, rows
         trained = [p.detach().reshape(-1) for p in _trained(gp)]
         self.best_values = torch.cat([rows.y.new_empty(0), *trained])
@@ -258,5 +257,43 @@ class _Watch:
             return torch.full_like(self._rows.y, -math.inf)
 
 
-def _trained(gp: RowsGP) -> list[Tensor]:
+def _trained(gp: _RowsGP) -> list[Tensor]:
     return [p for p in gp.parameters() if p.requires_grad]
+
+
+class _RowsGP(PartsGP):
+    """Exact GP of a subset of rows that shares kernel, mean and likelihood with a model."""
+
+    def __init__(self, rows: Rows, kernel: Kernel, mean: Mean, likelihood: Likelihood):
+        super().__init__(rows.x, rows.y, kernel, mean, rows.likelihood(likelihood))
+        self.rows = rows
+
+    def noise_of(self, rows: Rows) -> Tensor:
+        """Return noise variances ``... x n`` of rows."""
+        if rows.noise is not None:
+            return rows.noise + self.likelihood.second_noise
+        assert isinstance(self.likelihood, GaussianLikelihood)
+        return self.likelihood.noise.expand(rows.y.shape)
+
+    @torch.no_grad()
+    def log_density(self, rows: Rows) -> Tensor:
+        """Return log densities ``... x v`` of single held-out rows."""
+        kernel, x, noise = self.covar_module, self.rows.x, self.noise_of(self.rows)
+        residual = self.rows.y - self.mean_module(x)
+        features = feature_function(kernel)
+        if features is None:
+            noisy = kernel(x).to_dense() + torch.diag_embed(noise)
+            posterior, between = ExactPosterior(noisy, residual), kernel(rows.x, x).to_dense()
+            mean = posterior.mean(between)
+            variance = kernel(rows.x, diag=True) - posterior.reduction(between)
+        else:
+            weights, factor = low_rank_posterior(features, x, residual, noise)
+            phi = features(rows.x).double()
+            mean = (phi @ weights.unsqueeze(-1)).squeeze(-1)
+            white = torch.linalg.solve_triangular(factor, phi.mT, upper=False)
+            variance = white.square().sum(-2)
+            if (omitted := residual_map(kernel, diag=True)) is not None:
+                variance = variance + omitted(rows.x)
+        variance = variance + self.noise_of(rows)
+        error = rows.y - self.mean_module(rows.x) - mean
+        return -0.5 * (error.square() / variance + variance.log() + math.log(2 * math.pi))
