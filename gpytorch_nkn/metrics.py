@@ -61,7 +61,7 @@ def forecast_scores(
             f"log_density must have the shape of y, {np.shape(y)}, got {log_density.shape}."
         )
     if not np.isfinite(log_density).all():
-        raise ValueError("log_density must be finite.")
+        raise ValueError("log_density must be finite, got NaN or infinite values.")
     return {
         "rmse": float(root_mean_squared_error(y, mean)),
         "mae": float(mean_absolute_error(y, mean)),

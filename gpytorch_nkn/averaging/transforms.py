@@ -63,7 +63,7 @@ class Transform:
     @property
     def is_linear(self) -> bool:
         """Whether the transform is the identity without bounds."""
-        return self.is_identity and np.inf == self.upper == -self.lower
+        return self.is_identity and self.lower == -np.inf and self.upper == np.inf
 
     @property
     def noun(self) -> str:
@@ -310,7 +310,7 @@ def _transform(name: str, values: np.ndarray, lower: float, upper: float) -> Tra
         shift = unit / 2 if closed else 0.0
         return Transform(name, lower, upper, 0.0, lower - shift, upper + shift, closed, whole)
     if name in ("log", "log1p"):
-        origin = lower - unit * (name == "log1p")
+        origin = lower - unit if name == "log1p" else lower
         return Transform(name, lower, upper, 0.0, origin, closed=closed, whole=whole)
     origin = lower - _ANSCOMBE * unit if whole or values.min() == lower else lower
     return Transform(name, lower, upper, 0.5, origin, closed=closed, whole=whole)

@@ -185,9 +185,9 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _header(text: str) -> int | str | None:
-    return (
-        {"none": None, "infer": "infer"}[text] if text in ("none", "infer") else _natural_int(text)
-    )
+    if text == "none":
+        return None
+    return text if text == "infer" else _natural_int(text)
 
 
 def _checked(kind: Callable[[str], Any], valid: Callable[[Any], bool], what: str, text: str) -> Any:

@@ -219,10 +219,10 @@ def _frame_of_numbers(
             "errors='coerce'), dates by pandas.to_datetime(..., errors='coerce'); the last two "
             "make unreadable cells missing."
         )
-    dates = ", and dates as days, (dates - dates.min()) / pandas.Timedelta(days=1)"
+    dates = ", and dates as days, (dates - dates.min()) / pandas.Timedelta(days=1)" if times else ""
     raise ValueError(
         f"{found}: encode them first, e.g. with sklearn.preprocessing.OneHotEncoder or "
-        f"OrdinalEncoder{dates * times}."
+        f"OrdinalEncoder{dates}."
     )
 
 

@@ -56,7 +56,7 @@ def check_model(model: Any) -> None:
         raise ValueError("The model has no training data.")
     for name, tensors in (("inputs", model.train_inputs), ("targets", [model.train_targets])):
         if not all(bool(tensor.isfinite().all()) for tensor in tensors):
-            raise ValueError(f"The training {name} contain NaN or infinite values.")
+            raise ValueError(f"The training {name} must be finite, got NaN or infinite values.")
         if not all(tensor.is_leaf for tensor in tensors):
             raise ValueError(
                 f"The training {name} must not require gradients, because models with such data "

@@ -139,7 +139,7 @@ def check_number(
         TypeError: The value has a wrong type.
         ValueError: The value is out of range or not one of the words.
     """
-    expected = " or ".join([*filter(None, [", ".join(map(repr, words))]), "a number"])
+    expected = f"{', '.join(map(repr, words))} or a number" if words else "a number"
     if isinstance(value, str) and words:
         if value not in words:
             raise ValueError(f"{name} must be {expected}, got {value!r}.")

@@ -117,7 +117,7 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
         ValueError: Further training inputs are not integer task indices.
     """
     if not hasattr(model, "covar_module"):
-        raise TypeError(f"{type(model).__name__} has no covar_module to initialize.")
+        raise TypeError(f"The model must have a covar_module, got {type(model).__name__}.")
     first, *others = model.train_inputs
     if any(other.is_floating_point() for other in others):
         raise ValueError(

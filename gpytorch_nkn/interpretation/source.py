@@ -242,7 +242,7 @@ def fitted_gp(model: Any) -> FittedGP:
     with evaluating(model), torch.no_grad():
         kernel, inputs, targets = _kernel_of(model), model.train_inputs[0], model.train_targets
         if not bool(targets.isfinite().all()):
-            raise ValueError("The training targets contain NaN or infinite values.")
+            raise ValueError("The training targets must be finite, got NaN or infinite values.")
         inputs, targets = inputs.detach(), targets.detach()
         prior = model.forward(inputs)
         # detached, because views of parameters require gradients even under no_grad
@@ -384,7 +384,7 @@ def _as_inputs(x: Any, like: Tensor, width: int | None = None) -> Tensor:
         columns = "D" if width is None else width
         raise ValueError(f"x must be ... x N x {columns}, got shape {tuple(inputs.shape)}.")
     if not bool(inputs.isfinite().all()):
-        raise ValueError("x contains NaN or infinite values.")
+        raise ValueError("x must be finite, got NaN or infinite values.")
     return inputs.detach()
 
 

@@ -54,7 +54,9 @@ class BatchKernel(Kernel):
     ):
         lengthscale = lengthscale_prior, lengthscale_constraint
         if not self.has_lengthscale and lengthscale != (None, None):
-            raise TypeError(f"{type(self).__name__} has no lengthscale.")
+            raise TypeError(
+                f"{type(self).__name__} has no lengthscale, got a prior or constraint for it."
+            )
         super().__init__(ard_num_dims, batch_shape, active_dims, *lengthscale)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -91,7 +91,7 @@ def test_other_models_are_rejected(kind):
 def test_bad_data_are_rejected():
     model = network_model()
     model.set_train_data(targets=model.train_targets.clone().fill_(torch.nan))
-    with pytest.raises(ValueError, match="training targets contain NaN"):
+    with pytest.raises(ValueError, match="training targets must be finite"):
         check_model(model)
     model.set_train_data(None, None, strict=False)
     model.train_inputs = None

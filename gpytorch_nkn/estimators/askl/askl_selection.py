@@ -147,7 +147,8 @@ class Selection:
         if not self.held_out:
             losses, states = self._train(self.task, self.cycles)
             return losses, [], states[-1]
-        found, losses = list[list[_State]](), list[float]()
+        found: list[list[_State]] = []
+        losses = []
         for rows, held in self.held_out:
             if found and self.session.is_over:
                 break

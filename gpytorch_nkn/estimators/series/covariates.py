@@ -173,9 +173,9 @@ def _check_finite(frame: pd.DataFrame) -> None:
         column = int(bad.any(0).argmax())
         first = int(bad[:, column].argmax())
         raise ValueError(
-            f"covariates: {frame.columns[column]} has {int(bad[:, column].sum())} NaN or infinite "
-            f"values, the first at position {first} (time {frame.index[first]}): fill them in, or "
-            "drop those rows."
+            f"covariates must be finite, but {frame.columns[column]} has "
+            f"{int(bad[:, column].sum())} NaN or infinite values, the first at position {first} "
+            f"(time {frame.index[first]}): fill them in, or drop those rows."
         )
 
 

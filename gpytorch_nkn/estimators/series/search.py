@@ -59,7 +59,7 @@ def search(forecaster: Any, series: Series) -> Found:
     seed = int(check_random_state(forecaster.random_state).randint(2**31 - 1))
     options = clone(forecaster).set_params(random_state=seed)
     whole = Session(budget=options.budget)
-    budget = options.budget and options.budget * (_LEARNING if series.is_long else 1.0)
+    budget = whole.part(_LEARNING if series.is_long else 1.0)
     session = Session(budget=budget, seed=seed, progress=options.progress)
     with torch.inference_mode(False), torch.enable_grad():  # independent of the caller's mode
         outliers, series, ready = _screen_series(options, series, session)

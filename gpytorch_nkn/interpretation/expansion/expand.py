@@ -189,8 +189,8 @@ class _Builder:
                     stage = stage.power_series(tuple(coefficients), self.bounds)
             else:
                 raise NotImplementedError(
-                    f"Layers of type {type(layer).__name__} cannot be expanded, only Linear, "
-                    "Product and Activation."
+                    f"Layers of type {type(layer).__name__} cannot be expanded: register the class "
+                    "by gpytorch_nkn.layers.register_layer."
                 )
         return self._take_real_part(stage.prune(self.bounds))
 
