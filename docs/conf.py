@@ -204,17 +204,19 @@ def plain_markdown(app, name, source):
 
 
 def add_breaks(app, pagename, templatename, context, doctree):
-    """Let names in code and in menus continue on a new line after a point, not within a word."""
+    """Let names in code, titles and menus continue on a new line after a point, not in a word."""
 
     def broken(match):
-        points = re.sub(r"(\w[.=(,/\[]+)(?=\w)", r"\1<wbr>", match[2])
+        points = re.sub(r"(\w[.=(,/\[]+)(?=[^\W\d])", r"\1<wbr>", match[2])
         return match[1] + re.sub(r"\w{20,}", lambda w: re.sub("_(?!$)", "_<wbr>", w[0]), points)
 
-    for key, tag in (("body", r'<span class="pre">'), ("furo_navigation_tree", r"<a [^>]*>")):
+    for key, tag in (("body", r'<span class="pre">|<h1>'), ("furo_navigation_tree", r"<a [^>]*>")):
         if context.get(key):
             context[key] = re.sub(rf"({tag})([^<>]{{16,}})(?=<)", broken, context[key])
     for neighbour in filter(None, (context.get("prev"), context.get("next"))):
-        neighbour["title"] = re.sub(r"^()(\w{16,})$", broken, neighbour["title"])
+        if re.fullmatch(r"[\w.]{16,}", neighbour["title"]):  # a name
+            words = re.compile(r"[_.](?!$)|(?<=[a-z])(?=[A-Z])")
+            neighbour["title"] = words.sub(r"\g<0><wbr>", neighbour["title"])
 
 
 def skip_scikit_learn_requests(app, what, name, obj, skip, options):

@@ -98,6 +98,7 @@ def _draw_surface(ax: Axes, effect: Any, levels: Sequence[Any], y_label: str) ->
     shading: Any = "gouraud" if tuple(levels) == (None, None) else "nearest"
     limits: Any = {"vmin": -largest, "vmax": largest, "cmap": _COLORS, "rasterized": True}
     drawn = ax.pcolormesh(x, y, mean.T, shading=shading, **limits)
+    ax.xaxis.set_major_locator(MaxNLocator(3))  # the bar leaves little width
     label_dates(ax, x)
     for axis, names in zip((ax.xaxis, ax.yaxis), levels, strict=True):
         if names is not None:
