@@ -120,12 +120,9 @@ class BaseGP:
         categorical_features: Sequence[int] | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """Return the constructor's arguments for a data set.
+        """Return the constructor's arguments for a data set and further ``options``.
 
-        Args:
-            training_data: Inputs, targets and, if known, noise variances.
-            categorical_features: ``cat_dims``, under the name that BoTorch and Ax use.
-            **options: Further arguments of the constructor.
+        BoTorch and Ax use the name ``categorical_features`` for ``cat_dims``.
 
         Raises:
             NotImplementedError: The model has no kernels of categories.
@@ -196,12 +193,8 @@ class BaseGP:
     ) -> Tensor:
         """Check points for prediction (or ``added`` data), and convert them to the model's dtype.
 
-        ``width`` is the expected number of columns; ``None`` for that of the training inputs.
-
-        Raises:
-            TypeError: The points are not a tensor of real numbers.
-            ValueError: The points are not ``... x q x d`` or not finite. For prediction they may
-                lack columns that an input transform appends.
+        ``width`` is the expected number of columns; ``None`` for that of the training inputs. For
+        prediction, points may lack columns that an input transform appends.
         """
         if not isinstance(X, Tensor) or X.is_complex():
             got = X.dtype if isinstance(X, Tensor) else type(X).__name__
@@ -405,15 +398,7 @@ class ExactModel(BaseGP):
 
 
 class ExactBaseGP(ExactModel, SingleTaskGP):
-    """BoTorch's SingleTaskGP with checks of its data.
-
-    Args:
-        train_X: Inputs ``... x n x d``.
-        train_Y: Outcomes ``... x n x m``.
-        train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one variance per output.
-        cat_dims: Columns of ``train_X`` with category codes.
-
-    Other arguments are as in BoTorch.
+    """BoTorch's SingleTaskGP with checks of its data and columns ``cat_dims`` of category codes.
 
     Raises:
         TypeError: The data are not floating-point tensors, or ``cat_dims`` are not integers.

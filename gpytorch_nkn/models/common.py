@@ -43,13 +43,7 @@ _ROUNDING = 10.0  # largest rounding error of constant outcomes, in machine epsi
 
 
 def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | None = None) -> None:
-    """Check inputs ``... x n x d``, and outcomes and noise variances ``... x n x m``.
-
-    Raises:
-        TypeError: An argument is not a floating-point tensor.
-        ValueError: ``train_X`` has fewer than two dimensions, numbers of rows differ, a value is
-            not finite, or a variance is negative.
-    """
+    """Check inputs ``... x n x d``, and outcomes and noise variances ``... x n x m``."""
     present = {"train_X": train_X, "train_Y": train_Y}
     if train_Yvar is not None:
         present["train_Yvar"] = train_Yvar
@@ -66,12 +60,7 @@ def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | N
 
 
 def check_noise(noise: Tensor, shape: torch.Size) -> None:
-    """Check noise variances of new outcomes with a shape ``... x q x m``.
-
-    Raises:
-        TypeError: The variances are not a floating-point tensor.
-        ValueError: Shapes do not match, or a variance is negative or not finite.
-    """
+    """Check noise variances of new outcomes with a shape ``... x q x m``."""
     check_tensors(noise=noise)
     check_finite(noise=noise)
     if noise.dim() < 2 or noise.shape != shape[-noise.dim() :] or not (noise >= 0).all():
@@ -128,12 +117,7 @@ def outcome_transform_for(
 def check_likelihood(
     likelihood: GaussianLikelihood | None, train_Yvar: Tensor | None = None
 ) -> None:
-    """Check that the likelihood is a GaussianLikelihood or None.
-
-    Raises:
-        TypeError: The likelihood is of another type.
-        ValueError: A likelihood is given together with known noise variances.
-    """
+    """Check that the likelihood is None or, without known noise, a GaussianLikelihood."""
     if likelihood is not None and train_Yvar is not None:
         raise ValueError(
             f"Give either likelihood or train_Yvar, got both: {type(likelihood).__name__} infers "

@@ -220,10 +220,7 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
         return super()._values(one, two)
 
     def _prior_variances(self, x: Tensor) -> Tensor:
-        before, index, after = self._split_inputs(x)
-        inputs, tasks = self.covar_module.kernels
-        variances = tasks.covar_matrix.diagonal(dim1=-1, dim2=-2)[index.squeeze(-1).long()]
-        return inputs(torch.cat([before, index, after], -1), diag=True) * variances
+        return super()._prior_variances(torch.cat(self._split_inputs(x), -1))
 
     def _prior_mean(self, x: Tensor) -> Tensor:
         return self.forward(x).mean

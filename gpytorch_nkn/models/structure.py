@@ -35,11 +35,6 @@ def make_kernel(
 
     Names are keys of ``NETWORKS``; kernels are copied. With ``any_kernel``, other kernels are
     accepted too.
-
-    Raises:
-        TypeError: ``structure`` has another type.
-        ValueError: The name is unknown or does not fit the columns, or the batch shape of the
-            kernel does not broadcast to ``batch_shape``.
     """
     if isinstance(structure, str):
         check_name(structure, NETWORKS, "a network")
@@ -62,12 +57,7 @@ def make_kernel(
 
 
 def check_columns(kernel: Kernel, num_columns: int, like: Tensor) -> None:
-    """Check that a kernel fits the inputs, and that a network uses all input columns.
-
-    Raises:
-        ValueError: The kernel cannot be evaluated at inputs with ``num_columns`` columns, or its
-            primitives ignore a column although no ``active_dims`` are given.
-    """
+    """Check that a kernel fits the inputs, and that a network without active_dims uses them all."""
     point = like.new_zeros(1, num_columns)
     try:
         with torch.no_grad():

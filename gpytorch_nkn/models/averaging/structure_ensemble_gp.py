@@ -419,13 +419,8 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
 
         Arguments are as in BoTorch; a ``posterior_transform`` must give Gaussian posteriors.
         """
-        X = self._check_points(X)
-        posterior = super().posterior(
-            X.unsqueeze(MCMC_DIM),
-            output_indices=output_indices,
-            observation_noise=observation_noise,
-            posterior_transform=posterior_transform,
-        )
+        X = self._check_points(X).unsqueeze(MCMC_DIM)
+        posterior = super().posterior(X, output_indices, observation_noise, posterior_transform)
         if not isinstance(posterior, GPyTorchPosterior):  # outcome_transform is linear
             raise NotImplementedError(
                 "posterior_transform must give Gaussian posteriors (ScalarizedPosteriorTransform), "

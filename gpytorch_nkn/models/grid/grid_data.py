@@ -102,11 +102,7 @@ def transform_outcomes(
 ) -> tuple[OutcomeTransform, Tensor]:
     """Fit an outcome transform, by default :class:`Standardize`, and apply it to the targets.
 
-    Returns:
-        The transform in eval mode, and transformed targets, zero at missing cells.
-
-    Raises:
-        ValueError: Transformed values are not finite.
+    Transformed targets are zero at missing cells.
     """
     targets, batch = data.targets, data.targets.shape[: -len(data.kept)]
     if isinstance(transform, _DefaultType):  # divides by any scale except that of rounding errors

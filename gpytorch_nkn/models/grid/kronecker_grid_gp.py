@@ -464,12 +464,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         keep_transforms: bool = True,
         assign: bool = False,
     ) -> Any:
-        """Load the parameters and transforms of another model.
-
-        Args:
-            state_dict, strict, assign: As in PyTorch.
-            keep_transforms: Transform this model's targets by the loaded transform.
-        """
+        """Load a state as in BoTorch; with ``keep_transforms``, transform the targets again."""
         # BoTorch's method needs training inputs with N rows
         names = ["_targets", "_known_noise"][: 1 if self._known_noise is None else 2]
         data = [self.get_buffer(name) for name in names]

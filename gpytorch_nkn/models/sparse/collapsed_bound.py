@@ -163,9 +163,6 @@ class CollapsedGP:
         """Compute the statistics of the data.
 
         The result is differentiable; to save memory, the backward pass recomputes each chunk.
-
-        Raises:
-            NotPSDError: The covariance of the inducing points is not positive definite.
         """
         factor, _ = factorize_inducing(_values(self.kernel, self.points, self.points))
         size = factor.size(-1)

@@ -28,11 +28,7 @@ class InducingPointGP:
 
     @staticmethod
     def _choose_points(given: int | Tensor, inputs: Tensor, kernel: Kernel, seed: int) -> Tensor:
-        """Return inducing points ``... x m x d`` for transformed inputs ``... x n x d``.
-
-        Raises:
-            ValueError: Kernel or points do not fit the inputs, or a value is not finite.
-        """
+        """Return inducing points ``... x m x d`` for transformed inputs ``... x n x d``."""
         batch_shape, width = inputs.shape[:-2], inputs.size(-1)
         check_columns(kernel, width, inputs)
         check_scale(kernel, inputs)

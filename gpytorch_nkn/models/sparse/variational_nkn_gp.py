@@ -218,11 +218,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         )
 
     def _botorch_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
-        """Train by BoTorch's optimisers.
-
-        Raises:
-            TypeError: The objective is not a variational one.
-        """
+        """Train by BoTorch's optimisers, if the objective is a variational one."""
         if not hasattr(mll, "num_data"):
             raise TypeError(
                 "A variational GP takes an objective such as VariationalELBO(model.likelihood, "
@@ -315,12 +311,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         keep_transforms: bool = True,
         assign: bool = False,
     ) -> Any:
-        """Load the parameters and transforms of another model.
-
-        Args:
-            state_dict, strict, assign: As in torch.
-            keep_transforms: Transform this model's training data again by the loaded transforms.
-        """
+        """Load a state as in BoTorch; with ``keep_transforms``, transform the data again."""
         # the base class expects the training data in other attributes
         (inputs,), targets = self.model.train_inputs, self.model.train_targets
         targets = targets.view(len(targets), -1)

@@ -13,11 +13,7 @@ __all__ = ["FeatureSumKernel"]
 
 
 class FeatureSumKernel(FeatureKernel):
-    """Sum of kernels of finitely many features, with concatenated features.
-
-    Args:
-        *kernels: The kernels.
-    """
+    """Sum of kernels of finitely many features, with concatenated features."""
 
     kernels: Any
 
