@@ -314,7 +314,7 @@ def test_wrong_sizes_are_named():
         spectral_features(two_layers(RBFKernel()), num_inputs=1, num_outputs=7)
     with pytest.raises(UnsupportedError, match="even and positive, got 0"):
         spectral_features(two_layers(RBFKernel()), num_inputs=1, num_outputs=0)
-    with pytest.raises(ValueError, match="RBFKernel has a lengthscale of size 3, got 2 columns"):
+    with pytest.raises(ValueError, match="RBFKernel has a lengthscale for 3 columns, got 2"):
         spectral_features(two_layers(RBFKernel(ard_num_dims=3)), num_inputs=2, num_outputs=8)
 
 
