@@ -167,9 +167,9 @@ class BaseGP:
             return mll.eval()
         if not kwargs.keys() <= self._botorch_options:
             raise TypeError(
-                f"Options must be among {sorted(own)} ({trainer.__name__}) or, with a closure, an "
-                f"optimizer or another likelihood, {sorted(self._botorch_options)} (BoTorch); got "
-                f"{sorted(kwargs)}."
+                f"Options of {trainer.__name__} must be among {sorted(own)}; with a closure, an "
+                "optimizer or another likelihood, options must be among BoTorch's, "
+                f"{sorted(self._botorch_options)}; got {sorted(kwargs)}."
             )
         return self._botorch_fit(mll, **botorch_options, **kwargs)
 
