@@ -13,12 +13,12 @@ import pandas as pd
 
 __all__ = [
     "Reading",
+    "drop_advice",
     "notice_sentinels",
     "number_parts",
     "option",
     "quoted",
     "read_numbers",
-    "unread",
 ]
 
 _NUMBER = (  # sign, mark, bracket, digits, closing sign, unit, mark: $ (1,234.5), 3-, 1.2K, 15(b)
@@ -36,7 +36,7 @@ _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9}
 
 
 class Reading(SimpleNamespace):
-    """Arguments of :func:`read_time_series`, which reading completes, and the notices so far."""
+    """Arguments of :func:`read_time_series`, completed from the file, and the notices so far."""
 
     def __init__(self, **arguments: Any):
         super().__init__(**{"notices": [], **arguments})
@@ -53,7 +53,7 @@ class Reading(SimpleNamespace):
         return Reading(**vars(self) | arguments)
 
     def note(self, text: str, is_so: object = True) -> None:
-        """Add a notice if it holds."""
+        """Add a notice if its condition holds."""
         self.notices += [text] * bool(is_so)
 
 
@@ -64,7 +64,7 @@ def quoted(texts: Iterable[object]) -> str:
 
 
 def option(name: str, *value: Any) -> str:
-    """Write an option in Python and in the command, with its value: ``time='t' (--time=t)``."""
+    """Write an option for Python and the command: ``sep (--sep)``, ``time='t' (--time=t)``."""
     flag = "--" + name.replace("_", "-")
     if not value:
         return f"{name} ({flag})"
@@ -78,8 +78,8 @@ def option(name: str, *value: Any) -> str:
     return f"{name}={own!r} ({words})"
 
 
-def unread(bad: pd.Series) -> str:
-    """Return advice on cells that cannot be read."""
+def drop_advice(bad: pd.Series) -> str:
+    """Return advice on cells that are neither values nor known to be missing."""
     cells = list(bad.unique())
     if len(cells) > 10:
         return f"correct the {len(cells)} different cells like this in the file"
@@ -120,7 +120,7 @@ def read_numbers(cells: pd.Series, reading: Reading) -> np.ndarray:
     values = plain.str.replace(decimal, ".", regex=False).where(parts[decimal]).astype(float)
     bad = cells[cells.isin(unique[~np.isfinite(values)])]
     if len(bad):
-        advice = f"{unread(bad)}, or name another column by {option('target')}"
+        advice = f"{drop_advice(bad)}, or name another column by {option('target')}"
         if name in reading.covariates:
             advice = f"fill in numbers in all rows, or leave it out of {option('covariates')}"
         raise ValueError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 
 import numpy as np
@@ -21,7 +21,7 @@ __all__ = [
     "count_rows",
     "melted",
     "rows_with_time",
-    "with_future",
+    "selected",
 ]
 
 ROWS = "rows"  # the time column of row numbers
@@ -30,19 +30,19 @@ _REPEATED = 0.1  # fraction of rows that may be at repeated times in one series
 _STEPS = {24, 48, 96, 288}  # numbers of equal steps in a day
 _YEAR = r"(?:1[5-9]|2[01])\d\d"
 _MONTH_NAME = rf"(?i:(?:{MONTH})[a-z]*\.?)"
-_WRITTEN = {  # cells that show the part of the time: 01-Jan, 1. Quartal
+_WORDS = {  # cells that show which part of the time a column has: 01-Jan, 1. Quartal
     "month": r"(?:\d\d?[ .-]+)?" + _MONTH_NAME,
     "quarter": r"[1-4](?i:[a-z.]{0,3} ?[qkt][a-z]*)",
 }
-_PARTS = {  # of times: names of columns, mark before numbers, smallest and largest number
-    "year": ("(?:epi|iso|mmwr)?year|yr|yy(?:yy)?|periods?", None, 1500, 2199),
-    "month": ("mo(?:n|nth)?|mm", "M", 1, 12),
-    "quarter": ("quarter|qtr", "Q", 1, 4),
-    "week": ("(?:epi|iso|mmwr)?week|wk", "W", 1, 53),
-    "day": ("da?y|dd", None, 1, 31),
-    "doy": ("doy|yday|day", None, 1, 366),
-    "hour": ("hours?|hr|hh(?:mm)?|hrmn|time|he|periods?", None, 0, 2400),
-    "minute": ("minutes?|min|mm", None, 0, 59),
+_PARTS = {  # of times: names of columns, smallest and largest number
+    "year": ("(?:epi|iso|mmwr)?year|yr|yy(?:yy)?|periods?", 1500, 2199),
+    "month": ("mo(?:n|nth)?|mm", 1, 12),
+    "quarter": ("quarter|qtr", 1, 4),
+    "week": ("(?:epi|iso|mmwr)?week|wk", 1, 53),
+    "day": ("da?y|dd", 1, 31),
+    "doy": ("doy|yday|day", 1, 366),
+    "hour": ("hours?|hr|hh(?:mm)?|hrmn|time|he|periods?", 0, 2400),
+    "minute": ("minutes?|min|mm", 0, 59),
 }
 _CHAINS = [  # parts that make up a time, the preferred first
     (*days, *hours)
@@ -61,8 +61,7 @@ _WIDE = (  # parts of times, names of columns that become rows, and how many the
     ("date", "", range(2, 10**6)),
     ("step", r"[A-Za-z]_?\d+", range(30, 10**6)),
 )
-_AROUND = r" \[.*|^[a-zA-Z]_?(?=\d+$)|^\D+ (?=\d{4}[MQKT]\d)"  # words in names of such columns
-_COUNTED = (("month", 1, 12), ("day", 1, 31), ("hour", 0, 96))  # parts, lowest and highest number
+_AROUND = r" \[.*|^[a-zA-Z]_?(?=\d+$)|^\D+ (?=\d{4}[MQKT]\d)"  # what is no time in such names
 _NO_TIME = "(?i:total|mean|average|annual)?"  # cells beside sums of a year, and empty cells
 TIME_NAMES = (
     "(?i:t|x|times?|timestamp|when|ds|date|datetime|step|period|index|seconds?|year|month|day|hour"
@@ -76,6 +75,16 @@ def check_columns(frame: pd.DataFrame, **named: Iterable[str]) -> None:
         for missing in {*names} - {"", *frame}:
             columns = quoted(frame)
             raise ValueError(f"There is no {name} column {missing!r}; the columns are {columns}.")
+
+
+def selected(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
+    """Return the rows of one series, by the columns of ``where`` that exist."""
+    for name in [name for name in reading.where if name in frame]:
+        known, value = quoted(frame[name].unique()), reading.where[name]
+        frame = frame[frame[name] == value]
+        if frame.empty:
+            raise ValueError(f"There is no row with {value!r} in the column {name!r}, but {known}.")
+    return frame
 
 
 def melted(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
@@ -94,7 +103,7 @@ def melted(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
         if pattern == _INITIALS:  # the order gives the month
             frame[part] = frame[part].map({name: f"{i + 1}" for i, name in enumerate(found)})
         frame[part] = frame[part].str.replace(_AROUND, "", regex=True).str.replace(".", "-")
-        return frame.sort_index(kind="stable")
+        return selected(frame.sort_index(kind="stable"), reading)
     return frame
 
 
@@ -104,32 +113,34 @@ def _part(cells: pd.Series) -> str:
     main, some = main_kind(cells), cells.drop_duplicates().head(1000)
     if main in ("date", "clock") or some.empty:
         return main.replace("text", "")
-    for part, pattern in _WRITTEN.items():
+    for part, pattern in _WORDS.items():
         if some.str.fullmatch(pattern).all():
             return part
     words = re.sub("([a-z])([A-Z])", r"\1 \2", str(cells.name)).lower()
     words = "year" if words == "column 1" else words  # a name that was missing
     parts = some.str.extract(r"^([A-Za-z]{0,4})[ _-]?(\d{1,4})(?:\.0| ?- ?\d\d?)?$")
-    n, mark = parts[1].astype(float), str(parts.iloc[0, 0]).upper()
-    for part, (names, own, low, high) in _PARTS.items():
-        is_named = mark == own or re.search(rf"(?<![a-z])(?:{names})(?![a-z])", words)
+    n, mark = parts[1].astype(float), str(parts.iloc[0, 0]).lower()
+    for part, (names, low, high) in _PARTS.items():
+        is_named = mark == part[0] or re.search(rf"(?<![a-z])(?:{names})(?![a-z])", words)
         if is_named and n.between(low, high).all():
             return part
     is_time = re.search("dat|time|day|week|month|period", words) or some.iloc[0][2:3] == "."
     is_time = is_time or pd.to_numeric(some, errors="coerce").is_monotonic_increasing
-    return "date" if n.isna().any() and is_time and is_compact(some) else ""
+    return "date" if is_time and is_compact(some) else ""
 
 
 def _counted(frame: pd.DataFrame, first: str, part: str) -> dict[str, str]:
-    """Return the parts of the time in the columns after a year or date, given their values only.
+    """Find columns after a year or date that count months, days or steps of a day.
 
-    Each column counts months, days or steps of a day, while the times before it repeat.
+    Their names are not used: columns are added while the times so far repeat. A column with a name
+    must count to the end of the year, month or day.
     """
     found, after = {part: first}, frame.columns[frame.columns.get_loc(first) + 1 :]
-    for name, (finer, low, high) in zip(after, _COUNTED[2 * (part == "date") :], strict=False):
+    parts = ["hour"] if part == "date" else ["month", "day", "hour"]
+    for finer, name in zip(parts, after, strict=False):
         n = pd.to_numeric(frame[name], errors="coerce")
-        is_number = (n.between(low, high) & (n % 1 == 0)).all()
-        if not is_number or not frame.duplicated([*found.values()]).any():
+        is_count = (n.between(*_PARTS[finer][1:]) & (n % 1 == 0)).all()
+        if not is_count or not frame.duplicated([*found.values()]).any():
             break
         found[finer] = name
     *coarse, _ = found.values()
@@ -149,17 +160,16 @@ def choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], str, 
     target, times, covariates = reading.target, reading.time, reading.covariates
     part = {name: _part(frame[name]) for name in frame}
     numbers = [name for name in frame if name != target and main_kind(frame[name]) == "number"]
-    years = {n for n in numbers if frame[n].str.fullmatch(_YEAR).all()}
-    counted = [
-        _counted(frame, n, part[n] or "year") for n in frame if part[n] == "date" or n in years
-    ]
+    first = {n: "year" for n in numbers if frame[n].str.fullmatch(_YEAR).all()}
+    first |= {n: "date" for n in frame if part[n] == "date"}
+    counted = [_counted(frame, *item) for item in first.items()]
     counted = [own for own in counted if own and target not in own.values()]
     timely = {n for n in frame if part[n] or re.fullmatch(TIME_NAMES + "|(?i:yr)", n)}
     timely |= {name for own in counted for name in own.values()}
     found: dict[str, str] = {}
     for name in times or frame.columns.drop([target] if target else []):
-        first = found.setdefault(part[name], name)
-        if part[name] == "date" and frame[name].nunique() > 2 * frame[first].nunique():
+        before = found.setdefault(part[name], name)
+        if part[name] == "date" and frame[name].nunique() > 2 * frame[before].nunique():
             found["date"] = name
     chains = [{p: found[p] for p in chain} for chain in _CHAINS if {*chain} <= {*found}] + counted
     chains = [own for own in chains if len(frame[[*own.values()]].drop_duplicates()) > 1]
@@ -186,30 +196,28 @@ def choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], str, 
     return found, target, [name for name in numbers if name not in used]
 
 
-def _rising(
-    frame: pd.DataFrame, numbers: Sequence[str], timely: Iterable[str], target: str | None
-) -> str:
-    """Return the column of a time that no form of dates fits."""
+def _rising(frame: pd.DataFrame, numbers: list[str], timely: set[str], target: str | None) -> str:
+    """Return the column of a time that has no form of dates."""
+    if len(numbers) + (target is not None) < 2:
+        names = [name for name in frame if name != target]
+        return max(names, key=lambda n: (bool(re.fullmatch(TIME_NAMES, n)), n not in numbers))
     ranks = {}
-    for name in numbers:  # 2 for equal steps, 1 for other rising or falling values
+    for name in numbers:
         values = pd.to_numeric(frame[name].str.replace(",", "."), errors="coerce").dropna()
         steps, is_full = values.diff().iloc[1:], 2 * len(values) > len(frame)
         rises = is_full and bool((steps > 0).all() or (steps < 0).all())
-        ranks[name] = (name in timely, rises * (1 + (steps.nunique() <= 1)))
-    if len(ranks) + (target is not None) < 2:  # a column of text, which no form fits
-        names = frame.columns.drop([target] if target else [])
-        ranks = {n: (bool(re.fullmatch(TIME_NAMES, n)), 2 - (n in ranks)) for n in names}
+        ranks[name] = (name in timely, rises, rises and steps.nunique() <= 1)
     best = max(ranks, key=ranks.__getitem__)  # the first of these
-    if any(ranks[best]):
-        return best
-    raise ValueError(
-        f"Which column holds the time? No dates, and none of {quoted(ranks)} rises from row to "
-        f"row: name it by {option('time')}, or set {option('time', 'rows')}."
-    )
+    if not any(ranks[best]):
+        raise ValueError(
+            f"Which column holds the time? No dates, and none of {quoted(ranks)} rises from row to "
+            f"row: name it by {option('time')}, or set {option('time', 'rows')}."
+        )
+    return best
 
 
 def count_rows(frame: pd.DataFrame, reading: Reading) -> None:
-    """Add a column of row numbers, which count from the last row if dates fall."""
+    """Add a column of row numbers; count from the last row if the newest is first."""
     dates = [name for name in frame if main_kind(frame[name]) == "date"][:1]
     falls, reading.time = False, [ROWS]
     with suppress(ValueError):  # without readable dates
@@ -241,7 +249,7 @@ def rows_with_time(frame: pd.DataFrame, times: list[str], reading: Reading) -> p
 
 
 def check_one_series(frame: pd.DataFrame, x: np.ndarray, times: list[str], target: str) -> None:
-    """Raise an error if many rows are at the time of another row, as in files of several series."""
+    """Raise an error if many rows share a time, as in files of several series."""
     count, advice = pd.Series(x).value_counts(), []
     ids = [c for c in frame if c not in (*times, target) and 1 < frame[c].nunique() <= len(x) / 3]
     if len(x) - len(count) < (_REPEATED if ids else 0.5) * len(x):
@@ -254,13 +262,3 @@ def check_one_series(frame: pd.DataFrame, x: np.ndarray, times: list[str], targe
     raise ValueError(
         f"{count.iloc[0]} rows have the time {count.index[0]}: {', or '.join(advice)}."
     )
-
-
-def with_future(
-    frame: pd.DataFrame, future: pd.DataFrame, needed: Sequence[str], reading: Reading
-) -> pd.DataFrame:
-    """Append the future rows of a second file, which must have the ``needed`` columns."""
-    check_columns(future, future=needed)
-    for name in reading.where.keys() & {*future}:
-        future = future[future[name] == reading.where[name]]
-    return pd.concat([frame, future.reindex(columns=frame.columns, fill_value="")])

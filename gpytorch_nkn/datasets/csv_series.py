@@ -72,17 +72,17 @@ def read_time_series(
         frame = csv_columns.melted(frame, reading)
     if reading.time == [csv_columns.ROWS] or (frame.shape[1] == 1 and time is None):
         csv_columns.count_rows(frame, reading)
-    csv_columns.check_columns(
-        frame, time=reading.time, target=[target or ""], covariates=covariates
-    )
+    named = {"where": reading.where, "time": reading.time, "covariates": covariates}
+    csv_columns.check_columns(frame, **named, target=[target or ""])
     parts, target, rest = csv_columns.choose(frame, reading)
     times = list(parts.values())
     used = [*times, target, *covariates]
     if len({*used}) < len(used):
         raise ValueError(f"time, target and covariates must be different, got {quoted(used)}.")
     if future is not None:
-        more = csv_table.read_table(future, reading.changed(sep=sep, where={}, notices=[]))
-        frame = csv_columns.with_future(frame, more, [*times, *covariates], reading)
+        more = csv_table.read_table(future, reading.changed(sep=sep, notices=[]))
+        csv_columns.check_columns(more, future=[*times, *covariates])
+        frame = pd.concat([frame, more.reindex(columns=frame.columns, fill_value="")])
     missing = int((frame[target] == "").sum())
     frame = csv_columns.rows_with_time(frame, times, reading)
     note(f"Times are read from the columns {quoted(times)}.", len(times) > 1 and time is None)
@@ -97,8 +97,7 @@ def read_time_series(
     y[known] = csv_cells.read_numbers(frame[target][known], reading)
     csv_cells.notice_sentinels(y[known], target, reading)
     quiet = reading.changed(notices=[])
-    columns = {name: csv_cells.read_numbers(frame[name], quiet) for name in covariates}
-    beside = pd.DataFrame(columns)
+    beside = pd.DataFrame({name: csv_cells.read_numbers(frame[name], quiet) for name in covariates})
     order = np.argsort(x, kind="stable")
     now, ahead = order[known[order]], order[~known[order]]
     ahead = ahead[x[ahead] > x[now[-1]]]

@@ -9,13 +9,14 @@ import re
 import zlib
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from gpytorch_nkn.datasets.csv_cells import Reading, option, quoted
-from gpytorch_nkn.datasets.csv_columns import TIME_NAMES, check_columns
+from gpytorch_nkn.datasets.csv_columns import TIME_NAMES, selected
 from gpytorch_nkn.datasets.csv_times import MISSING, MONTH, is_compact, kind, main_kind
 
 __all__ = ["read_table"]
@@ -29,12 +30,7 @@ _STEPS = {12, 24, 48, 96, 288}  # numbers of months in a year and of equal steps
 
 def read_table(path: str | os.PathLike, reading: Reading) -> pd.DataFrame:
     """Read the rows of one table as strings, "" for missing values; the index is the lines."""
-    frame = _named(Path(path), _rows(Path(path), reading), reading)
-    check_columns(frame, where=reading.where)
-    for name, value in reading.where.items():
-        known, frame = quoted(frame[name].unique()), frame[frame[name] == value]
-        if frame.empty:
-            raise ValueError(f"There is no row with {value!r} in the column {name!r}, but {known}.")
+    frame = selected(_named(Path(path), _rows(Path(path), reading), reading), reading)
     codes = pd.to_numeric(pd.Series([*reading.na_values], dtype=object), errors="coerce").dropna()
 
     def cleared(cells: pd.Series) -> pd.Series:
@@ -63,7 +59,7 @@ def _text(path: Path, reading: Reading) -> str:
         except (EOFError, OSError, zlib.error) as error:
             raise ValueError(f"{path} is a damaged gzip file: {error}.") from None
     if data[:4] in (b"PK\3\4", b"\xd0\xcf\x11\xe0"):
-        raise ValueError(f"{path} is no text but a workbook or an archive; save it as CSV first.")
+        raise ValueError(f"{path} is not text but a workbook or an archive; save it as CSV first.")
     guess = "utf-16" if b"\0" in data[:4] else "utf-8-sig"
     for name in [encoding] if encoding else [guess, "cp1252", "latin-1"]:
         with suppress(UnicodeError, LookupError):
@@ -108,8 +104,9 @@ def _rows(path: Path, reading: Reading) -> pd.DataFrame:
             lines[i] = text if is_header and len(split([text], sep)[0]) == width else ""
         reader = csv.reader(lines, delimiter=sep, skipinitialspace=True)
         numbers, cells = zip(*((reader.line_num, row) for row in reader), strict=True)
-        rows = pd.DataFrame([*cells], numbers, dtype=object).fillna("").map(lambda c: c.strip(" '"))
-        rows = rows.astype(object)  # for Python's regular expressions; pandas 3 would take RE2
+        columns = zip_longest(*([cell.strip(" '") for cell in row] for row in cells), fillvalue="")
+        # Objects keep Python's regular expressions; strings of pandas 3 would take RE2.
+        rows = pd.DataFrame(dict(enumerate(columns)), numbers, dtype=object)
     except (csv.Error, re.error) as error:
         raise ValueError(f"{path} cannot be split at {sep!r} (sep, --sep): {error}.") from None
     reading.sep = sep
@@ -119,42 +116,17 @@ def _rows(path: Path, reading: Reading) -> pd.DataFrame:
 def _named(path: Path, rows: pd.DataFrame, reading: Reading) -> pd.DataFrame:
     """Return the rows of data with unique column names, without empty columns.
 
-    The header is the fullest line in the block above the first row of data. Lines without numbers
-    are dropped. Columns without a name are numbered from 1.
+    Lines without numbers are dropped. Columns without a name are numbered from 1.
     """
-    main, header = rows.apply(main_kind), reading.header
-    data = main.index[main != "text"]
+    main = rows.apply(main_kind)
+    main = main[main != "text"]
+    data = main.index
     if not len(data):
         raise ValueError(
             f"{path} has no column of numbers, got {quoted(rows.iloc[-1][rows.iloc[-1] != ''])}; "
             f"if cells are separated by an unusual character, name it by {option('sep')}."
         )
-    found = rows[data].head(_SAMPLE).map(kind)
-    filled = (found == main[data]).sum(axis=1)
-    is_data = ((found == main[data]) | found.isin(["missing", "text"])).all(axis=1)
-    is_data &= (found[data[0]] != "text") & (2 * filled >= filled[filled > 0].median())
-    begin = int(is_data.to_numpy().argmax())
-    lead, count = rows[data[0]].tail(_SAMPLE).map(kind), (rows[data] != "").sum(axis=1)
-    is_note = (lead == "text") | ((lead != "missing") & (count[lead.index] < min(2, len(data))))
-    end = len(rows) - int((~is_note[::-1]).to_numpy().argmax())
-    names = rows.iloc[:begin]
-    gaps = names.index.to_series().diff() > 1
-    names = names[gaps.cumsum() == gaps.sum()]  # the last block above the data
-    named = data[(rows.head(_SAMPLE)[is_data][data] != "").any()]
-    named = named[(named > 0) | (len(named) == 1)]  # the name of the first column may be missing
-    count = names[named].replace("", None).nunique(axis=1)
-    timed = [i for i in data if main[i] in ("date", "clock")] or data[:1]
-    fill = 2 * (count + (names[named].map(kind) == "text").sum(axis=1))
-    fill += names[timed].apply(lambda cells: cells.str.fullmatch(TIME_NAMES)).any(axis=1)
-    is_header = (fill == fill.max()) & (2 * count >= len(named)) & (header is not None)
-    names = names[is_header].iloc[:1]
-    first = pd.to_numeric(rows.iloc[begin][data], errors="coerce").dropna()
-    if header is not None and names.empty and rows.shape[1] > 2 and len(first) > 1:
-        is_years = int((first.diff().iloc[1:] == 1).all())  # names of columns
-        begin, names = begin + is_years, rows.iloc[begin : begin + is_years]
-    if isinstance(header, int):
-        begin, names = header + 1, rows.iloc[header : header + 1]
-
+    begin, end, names = _layout(rows, main, reading.header)
     valued = rows[data].apply(lambda column: column.str.contains(r"\d")).any(axis=1)
     valued |= rows.shape[1] == 1
     valued.iloc[:begin] = valued.iloc[end:] = False
@@ -181,14 +153,50 @@ def _named(path: Path, rows: pd.DataFrame, reading: Reading) -> pd.DataFrame:
             f"{quoted(body.loc[line])}; numbers with decimal commas need quotes, or number all "
             f"columns by {option('header', None)}."
         )
-    is_first = name.index == 0
     numbers = pd.to_numeric(body.iloc[:, 0], errors="coerce")
     is_index = body.shape[1] > 1 and name[0].lower() in ("", "#", "unnamed: 0")
     is_index &= numbers.iloc[0] in (0, 1) and bool((numbers.diff().iloc[1:] == 1).all())
-    name = name[(is_used | (name != "")) & ~(is_first & is_index)]
+    name = name[is_used | (name != "")].iloc[int(is_index) :]
     name = name.where(name != "", "column " + (name.index + 1).astype(str))
     again = name.groupby(name).cumcount()
     return body[name.index].set_axis(name.where(again == 0, name + "." + again.map(str)), axis=1)
+
+
+def _layout(
+    rows: pd.DataFrame, main: pd.Series, header: int | str | None
+) -> tuple[int, int, pd.DataFrame]:
+    """Find the first row of data, the row after the last one, and the header, if there is one.
+
+    The header is the fullest line in the block above the data. ``main`` are kinds of columns.
+    """
+    data = main.index
+    found = rows[data].head(_SAMPLE).map(kind)
+    filled = (found == main).sum(axis=1)
+    is_data = ((found == main) | found.isin(["missing", "text"])).all(axis=1)
+    is_data &= (found[data[0]] != "text") & (2 * filled >= filled[filled > 0].median())
+    begin = int(is_data.to_numpy().argmax())
+    lead, count = rows[data[0]].tail(_SAMPLE).map(kind), (rows[data] != "").sum(axis=1)
+    is_note = (lead == "text") | ((lead != "missing") & (count[lead.index] < min(2, len(data))))
+    end = len(rows) - int((~is_note[::-1]).to_numpy().argmax())
+    if header is None:
+        return begin, end, rows[:0]
+    if isinstance(header, int):
+        return header + 1, end, rows.iloc[header : header + 1]
+    names = rows.iloc[:begin]
+    gaps = names.index.to_series().diff() > 1
+    names = names[gaps.cumsum() == gaps.sum()]  # the last block above the data
+    named = data[(rows.head(_SAMPLE)[is_data][data] != "").any()]
+    named = named[(named > 0) | (len(named) == 1)]  # the name of the first column may be missing
+    count = names[named].replace("", None).nunique(axis=1)
+    timed = [i for i in data if main[i] in ("date", "clock")] or data[:1]
+    fill = 2 * (count + (names[named].map(kind) == "text").sum(axis=1))
+    fill += names[timed].apply(lambda cells: cells.str.fullmatch(TIME_NAMES)).any(axis=1)
+    names = names[(fill == fill.max()) & (2 * count >= len(named))].iloc[:1]
+    first = pd.to_numeric(rows.iloc[begin][data], errors="coerce").dropna()
+    if names.empty and rows.shape[1] > 2 and len(first) > 1:
+        is_years = int((first.diff().iloc[1:] == 1).all())  # names of columns
+        begin, names = begin + is_years, rows.iloc[begin : begin + is_years]
+    return begin, end, names
 
 
 def _labels(body: pd.DataFrame) -> list[str]:

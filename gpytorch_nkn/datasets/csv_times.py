@@ -10,7 +10,7 @@ from functools import lru_cache, reduce
 import numpy as np
 import pandas as pd
 
-from gpytorch_nkn.datasets.csv_cells import Reading, number_parts, option, read_numbers, unread
+from gpytorch_nkn.datasets.csv_cells import Reading, drop_advice, number_parts, option, read_numbers
 
 __all__ = ["MISSING", "MONTH", "is_compact", "joined", "kind", "main_kind", "read_times"]
 
@@ -24,7 +24,7 @@ _INTERVAL_END = (
     r"(?: +(?:-|\u2013|to) +|[/,](?=\d{4}-\d\d-)|(?:(?<=^\d\d:\d\d)|(?<=^\d:\d\d))[-\u2013])"
     r"(?=\d+[-./:]\d).*"
 )
-_UNREAD = (  # ends of intervals, names of weekdays, ...
+_IGNORED = (  # parts of dates: ends of intervals, names of weekdays, ...
     _INTERVAL_END + r"|\(?\b(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*\)?[.,]? |\bfy ?'?(?=\d)"
     r"|^(?:w/?e|week (?:of|ending|beginning)) |(?:utc|gmt)(?=[+-]\d)"
     r"|(?:(?<=[+-]\d{4})|(?<=[+-]\d\d:\d\d)) \(?[a-z ]+\)?$|(?<=\d)[\u6708\u65e5\uc6d4\uc77c]$"
@@ -83,7 +83,7 @@ def kind(cell: str) -> str:
         return "number"
     if re.fullmatch(_CLOCK_ALONE, re.sub(_INTERVAL_END, "", cell.lower())):
         return "clock"
-    if re.search(r"\d", cell) and re.fullmatch(_DATE, re.sub(_UNREAD, "", cell.lower())):
+    if re.search(r"\d", cell) and re.fullmatch(_DATE, re.sub(_IGNORED, "", cell.lower())):
         return "date"
     return "number" if any(fit) else "text"
 
@@ -99,7 +99,7 @@ def main_kind(cells: pd.Series) -> str:
 
 
 def is_compact(cells: pd.Series) -> bool:
-    """Whether all numbers are dates: 20010930, 010930, 200109, 09.2001, 2001.1 to 2001.4."""
+    """Return whether all numbers are dates: 20010930, 010930, 200109, 09.2001, 2001.1 to 2001.4."""
     some = pd.Series(cells.unique(), dtype=object)
     if some.str.fullmatch(r"\d{4}\.\d\d?").all():
         return set(some.str[5:]) in (set("1234"), {f"{i:02}" for i in range(1, 13)})
@@ -212,23 +212,19 @@ def _readings(
     if dayfirst is None and texts.head(1000).str.fullmatch(r"\d\d?\.\d\d?\..*").all():
         dayfirst = True
     texts, found = texts.str.lower(), {}
-    if texts.head(1000).str.contains(_UNREAD).any():
-        texts = texts.str.replace(_UNREAD, "", regex=True).str.strip()
+    if texts.head(1000).str.contains(_IGNORED).any():
+        texts = texts.str.replace(_IGNORED, "", regex=True).str.strip()
     is_week, is_epi = "week" in name.lower(), re.search(_EPIDEMIC, name) is not None
     for form in sorted(_FORMS, key=lambda form: is_week and not {*form} & {*"WU"}):
-        weeks = {*form} & {*"WU"}
         is_excluded = form in _ORDERED and dayfirst not in (None, form[0] == "d")
         is_excluded |= (is_epi and "W" in form) or (form == "Y-q" and texts.str[-1].nunique() < 4)
-        if is_excluded or not texts.head(1000).str.fullmatch(_PATTERNS[form]).any():
-            continue
-        parts = texts.str.extract(f"^(?:{_PATTERNS[form]})$")
-        if (
-            is_week
-            or "w" in form
-            or not weeks
-            or (parts[[*weeks]].astype(float) > 12).mean().iloc[0] > 0.5
-        ):
-            found[form] = _assembled(parts.drop(columns=[*others], errors="ignore").join(others))
+        if not is_excluded and texts.head(1000).str.fullmatch(_PATTERNS[form]).any():
+            parts = texts.str.extract(f"^(?:{_PATTERNS[form]})$")
+            weeks = parts[[*{*form} & {*"WU"}]].astype(float)  # 2001-13 among months is an error
+            if is_week or "w" in form or weeks.empty or (weeks > 12).to_numpy().mean() > 0.5:
+                found[form] = _assembled(
+                    parts.drop(columns=[*others], errors="ignore").join(others)
+                )
     return found
 
 
@@ -319,7 +315,7 @@ def _not_a_time(cells: pd.Series, is_good: np.ndarray) -> str:
     bad, example = cells[~is_good], "2001-09-30, 30/09/2001 18:00, 2001Q3 or Sep 2001"
     advice = f"name its format, such as {option('date_format', '%d.%m.%Y %Hh')}"
     if is_good.mean() >= 0.5:
-        example, advice = repr(cells[is_good].iloc[0]), unread(bad)
+        example, advice = repr(cells[is_good].iloc[0]), drop_advice(bad)
         if bad.index[-1] < cells.index[is_good][0]:
             advice = f"skip these lines by {option('skiprows', int(bad.index[-1]))}"
     return (

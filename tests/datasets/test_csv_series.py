@@ -584,6 +584,7 @@ ADVICE = {
     "t,y\n2001-12,2\n2002-01,3\nx,3\n2002-02,5\n": ("na_values=['x'] (--na-values=x)",
         {"na_values": ["x"]}),
     BY_QUARTERS: ("skip these lines by skiprows=18 (--skiprows=18)", {"skiprows": 18}),
+    "t,y\n2001-11,2\n2001-13,2\n2001-12,4\n": ("na_values=['2001-13']", {"na_values": ["2001-13"]}),
     "t,y\n2001-02-28,2\n2001-02-30,2\n2001-03-01,4\n": ("na_values=['2001-02-30']",
         {"na_values": ["2001-02-30"]}),
     "t,y\n2021-W51,2\n2021-W55,2\n2021-W52,2\n": ("na_values=['2021-W55']",
@@ -606,6 +607,9 @@ ADVICE = {
     "Date,2020,2019\n2020-01-01,5,1\n2020-01-02,6,2\n": ("any of '2020', '2019'",
         {"target": "2020"}),
     BOTH: ("(--where='a=north end')", {"where": {"a": "north end", "b": "p"}}),
+    "Day,Jan,Feb,Mar,Apr,May,Jun,Jul,Aug,Sep,Oct,Nov,Dec\n"
+    + "".join(f"{d}" + ",5" * 12 + "\n" for d in range(1, 5)): (
+        "where={'month': 'Jan'}", {"where": {"month": "Jan"}}),
     "Country,2001,2002,2003\nFrance,1,2,3\nSpain,3,4,5\n": ("where={'Country': 'France'}",
         {"where": {"Country": "France"}}),
     "year,y\n" + "".join(f"{2000 + i // 3},{i}\n" for i in range(12)): (
