@@ -161,7 +161,7 @@ class FitResult(Fit[RestartRecord]):
                 return predictive.mean, predictive.variance
 
     def before_held_out(self, number: int) -> tuple[ExactGP, np.ndarray]:
-        """Return a member trained without its held-out rows, and the mask ``N`` of these rows.
+        """Return member ``number`` trained without its held-out rows, and these rows' mask ``N``.
 
         Without held-out rows, return the member itself and a mask of all rows.
         """

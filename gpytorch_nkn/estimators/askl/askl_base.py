@@ -230,9 +230,10 @@ gamma_: Parameter of the RBF kernel from which initial frequencies were drawn.
             raise ValueError(f"device={str(device)!r} cannot be used: {reason}") from error
 
     def features(self, X: ArrayLike) -> np.ndarray:
-        """Return the learned features ``M x D``, whose inner products are the learned kernel.
+        """Return the learned features of rows ``M x D``, ``M x n_components``.
 
-        Outputs are ``features(X) @ coef_ + intercept_``.
+        Their inner products are the learned kernel, and outputs are ``features(X) @ coef_ +
+        intercept_``.
         """
         return np.concatenate(list(self._feature_blocks(X)))
 

@@ -89,12 +89,12 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
         self._set_options(locals())
 
     def decision_function(self, X: ArrayLike) -> np.ndarray:
-        """Return outputs ``M x K`` at rows ``M x d``; for two classes ``M``, second minus first."""
+        """Return outputs ``M x K`` at rows ``M x D``; for two classes ``M``, second minus first."""
         outputs = self._outputs(X)
         return outputs[:, 1] - outputs[:, 0] if outputs.shape[1] == 2 else outputs
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Return the classes ``M`` with the largest outputs."""
+        """Return the classes ``M`` with the largest outputs at rows ``M x D``."""
         codes = self._outputs(X).argmax(1)  # first, because it raises if not fitted
         return self.classes_[codes]
 

@@ -66,7 +66,7 @@ class ASKLRegressor(RegressorMixin, SpectralLearner):
         return tags
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Return predictions ``M`` or ``M x K``, in units of the targets."""
+        """Return predictions ``M`` or ``M x K`` at rows ``M x D``, in units of the targets."""
         outputs = self._outputs(X)
         return outputs[:, 0] if self._flat else outputs
 

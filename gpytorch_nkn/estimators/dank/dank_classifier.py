@@ -93,15 +93,15 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
         self._set_options(locals())
 
     def decision_function(self, X: ArrayLike) -> np.ndarray:
-        """Return values ``M`` for two classes, positive for the second; otherwise ``M x K``.
+        """Return values ``M`` at rows ``M x D``, positive for the second of two classes.
 
-        For more classes, the values are one-vs-one votes, as in scikit-learn's ``SVC``. Sums of
-        the SVMs' decision values, mapped to between -1/3 and 1/3, are added.
+        For ``K > 2`` classes, values ``M x K`` are one-vs-one votes, as in scikit-learn's ``SVC``,
+        plus sums of the SVMs' decision values, mapped to between -1/3 and 1/3.
         """
         return _decisions(self._outputs(X), len(self.classes_))
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Return the classes ``M`` with most votes; sums of decision values break ties."""
+        """Return the classes ``M`` of rows ``M x D`` with most votes, ties broken by the sums."""
         codes = _codes(self.decision_function(X))  # first, because it raises if not fitted
         return self.classes_[codes]
 

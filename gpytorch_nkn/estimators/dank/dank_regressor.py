@@ -88,7 +88,7 @@ class DANKRegressor(RegressorMixin, BaseDANK):
         self._set_options(locals())
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Return predictions ``M``."""
+        """Return predictions ``M`` at rows ``M x D``, in units of the targets."""
         return self._outputs(X)[:, 0]
 
     def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:

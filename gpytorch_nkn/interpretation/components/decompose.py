@@ -104,6 +104,7 @@ class Decomposition:
         is_predictive: Whether all components together significantly improve predictions of
             held-out blocks or points over the mean.
         expansion: The kernel as a sum of products.
+        gp: Tensors and units of the Gaussian process.
 
     Reference: Duvenaud (2014), Automatic Model Construction with Gaussian Processes, section
     2.4.5; Lloyd et al. (2014), section 4, for the order.
@@ -273,9 +274,10 @@ def decompose(
     ``print`` shows these means.
 
     Returns:
-        Components with explained variances and errors. Each in turn gives the smallest error in
-        10-fold cross-validation (contiguous blocks for a series, fixed hyperparameters). By
-        ``"columns"``, components are in decreasing order of their shares.
+        Components with explained variances and errors. Each component in turn gives, together with
+        its predecessors, the smallest error in 10-fold cross-validation (contiguous blocks for a
+        series, fixed hyperparameters). By ``"columns"``, components are in decreasing order of
+        their shares.
 
     Raises:
         TypeError: The model is of another class, or its likelihood is not Gaussian.
