@@ -20,7 +20,7 @@ __all__ = ["MixturePredictions", "PredictiveMixture"]
 _HALVINGS = 64  # bisection steps, one per bit of a float
 _NODES = 80  # nodes of Gauss-Hermite quadrature
 _MAX_SUMMED = 256  # largest number of integers whose probabilities are summed exactly
-_NARROW = 1e-5  # intervals up to this width, in standard deviations, have a constant density
+_MAX_NARROW_WIDTH = 1e-5  # narrower intervals, in standard deviations, have a constant density
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class PredictiveMixture:
             half = resolution / 2
             low, high = self._scores(values - half, lower=True), self._scores(values + half)
             with np.errstate(invalid="ignore"):
-                is_wide = high - low > _NARROW
+                is_wide = high - low > _MAX_NARROW_WIDTH
             logs = np.where(is_wide, _log_between(low, high) - np.log(resolution or 1.0), logs)
         return logsumexp(logs - self._log_mass, axis=0, b=self.weights[:, None])
 

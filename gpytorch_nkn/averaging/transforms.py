@@ -21,10 +21,10 @@ _NOUNS = {
     "probit": "normal score",
 }
 _ANSCOMBE = 3 / 8  # shift of counts before the square root
-_LARGEST = 10_000  # largest count with a cut point
+_MAX_COUNT = 10_000  # largest count with a cut point
 _PSEUDO_COUNTS = 5.0  # weight of the hurdle model, in observations
-_FLAT = 1e-3  # weight of a uniform distribution that makes all counts up to the largest possible
-_TAIL = 1e-9  # probability of counts above the last cut point
+_UNIFORM_WEIGHT = 1e-3  # weight of a uniform distribution, so that all counts are possible
+_TAIL_PROBABILITY = 1e-9  # probability of counts above the last cut point
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class OrderedProbit(Transform):
     @classmethod
     def of(cls, values: np.ndarray, lower: float, upper: float) -> OrderedProbit:
         """Compute cut points from the smoothed empirical distribution of counts ``N``."""
-        cuts = _cuts((values - lower).astype(int))[: int(min(upper - lower, _LARGEST))]
+        cuts = _cuts((values - lower).astype(int))[: int(min(upper - lower, _MAX_COUNT))]
         return cls("probit", lower, upper, 0.0, closed=True, whole=True, cuts=cuts)
 
     def extended_to(self, largest: float) -> OrderedProbit:
@@ -170,7 +170,7 @@ class OrderedProbit(Transform):
         known, count = len(self.cuts), int(2 * (largest - self.lower)) + 2
         if largest - self.lower < known:
             return self
-        roots = np.sqrt(np.arange(int(min(count, self.upper - self.lower, _LARGEST))))
+        roots = np.sqrt(np.arange(int(min(count, self.upper - self.lower, _MAX_COUNT))))
         slope = (self.cuts[-1] - self.cuts[0]) / max(roots[known - 1], 1.0)
         more = self.cuts[-1] + max(slope, 1.0) * (roots[known:] - roots[known - 1])
         return replace(self, cuts=(*self.cuts, *more.tolist()))
@@ -335,9 +335,9 @@ def _cuts(counts: np.ndarray) -> tuple[float, ...]:
     mean = positive.mean() + 0.5 / (positive.size + 1)
     variance = max(float(positive.var()), 1.05 * mean)
     sizes = nbinom(mean**2 / (variance - mean), mean / variance)
-    most = int(max(sizes.isf(_TAIL), positive.max())) + 2
+    most = int(max(sizes.isf(_TAIL_PROBABILITY), positive.max())) + 2
     flat = (1 - np.arange(most) / (positive.max() + 2)).clip(0)
-    above = share * ((1 - _FLAT) * sizes.sf(np.arange(most) - 1) + _FLAT * flat)
+    above = share * ((1 - _UNIFORM_WEIGHT) * sizes.sf(np.arange(most) - 1) + _UNIFORM_WEIGHT * flat)
     seen = 1 - np.cumsum(np.bincount(counts, minlength=most)[:most]) / n
     above = (n * seen + _PSEUDO_COUNTS * above) / (n + _PSEUDO_COUNTS)
     return tuple((-ndtri(above[above > 0])).tolist())

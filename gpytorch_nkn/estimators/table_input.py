@@ -30,10 +30,10 @@ __all__ = [
     "warn_of_copies",
 ]
 
-_LARGEST_NOISE = 1e100  # limit of noise variances; rows with this noise have no effect
+_MAX_NOISE = 1e100  # limit of noise variances; rows with this noise have no effect
 _ROUNDING = 1e-13  # relative range up to which a column counts as constant
-_LARGEST = 1e100  # largest number, because squares must be finite
-_COPIES = 0.1  # largest fraction of duplicate rows without a warning
+_MAX_NUMBER = 1e100  # largest number, because squares must be finite
+_MAX_COPIES = 0.1  # largest fraction of duplicate rows without a warning
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,11 +254,11 @@ def _check_objects(name: str, values: Any, advice: str) -> None:
 
 def check_size(name: str, values: np.ndarray) -> None:
     """Raise a ``ValueError`` if a number is so large that squares would overflow."""
-    wrong = np.argwhere(np.abs(values) > _LARGEST)
+    wrong = np.argwhere(np.abs(values) > _MAX_NUMBER)
     if len(wrong):
         where = " and column ".join(map(str, wrong[0]))
         raise ValueError(
-            f"{name} must lie within +-{_LARGEST:g}, got {values[tuple(wrong[0])]:g} in row "
+            f"{name} must lie within +-{_MAX_NUMBER:g}, got {values[tuple(wrong[0])]:g} in row "
             f"{where}: divide it by a constant, or drop wrong values."
         )
 
@@ -287,7 +287,7 @@ def offset_and_scale(y: np.ndarray) -> tuple[Any, Any]:
     """
     offset, scale = moments(y)
     scale = np.where(varies(y), scale, 1.0)[()]
-    if np.any((scale < 1 / _LARGEST) | (scale > _LARGEST)):
+    if np.any((scale < 1 / _MAX_NUMBER) | (scale > _MAX_NUMBER)):
         raise ValueError(
             f"The targets, from {y.min():g} to {y.max():g}, are too large or too small to be "
             "standardised: multiply them by a constant."
@@ -327,14 +327,14 @@ def scaled_variance(transform: Transform, y: np.ndarray, variance: Any, scale: f
     By the delta method, the factor is the squared derivative at the target.
     """
     slopes = np.exp(transform.log_slope(y)) / scale
-    return np.minimum(variance * slopes**2, _LARGEST_NOISE)
+    return np.minimum(variance * slopes**2, _MAX_NOISE)
 
 
 def warn_of_copies(X: np.ndarray, y: np.ndarray) -> None:
     """Warn if over 10 % of the rows ``N x D`` and their targets are duplicates."""
     rows = np.column_stack([X, y])
     copies = len(rows) - len(np.unique(rows, axis=0))
-    if copies > _COPIES * len(rows):
+    if copies > _MAX_COPIES * len(rows):
         warnings.warn(
             f"{copies} of {len(rows)} rows are exact copies of others, targets included. Copies "
             "bias the noise towards zero, and make held-out densities better than the densities of "

@@ -36,8 +36,8 @@ CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
 _DENSE = (NeuralKernelNetwork, MaternKernel, PeriodicKernel, RBFKernel, RQKernel)
 
 _NUM_BLOCKS = 8  # number of blocks of "blocked_cv"
-_QUICK = 0.05  # seconds; an evaluation this short may exceed the budget
-_PREPARING = 0.3  # time for start values: fraction of the remaining time, and least seconds
+_QUICK_EVALUATION = 0.05  # seconds; an evaluation this short may exceed the budget
+_START_TIME = 0.3  # time for start values: fraction of the remaining time, and least seconds
 _SEED_STRIDE = 1_000_003  # distance between the random states of two seeds, more than restarts
 
 
@@ -190,7 +190,7 @@ def _prepare(
     """Create each restart's model with start values; restarts without time are failed."""
     runs: list[_Run] = []
     seed = session.seed
-    end = time.monotonic() + max(_PREPARING * session.seconds_left, _PREPARING)
+    end = time.monotonic() + max(_START_TIME * session.seconds_left, _START_TIME)
     for number in range(restarts):
         if number > 1 and time.monotonic() > end:  # two restarts show whether all are equal
             status = "failed: interrupted by the budget before its start values"
@@ -236,7 +236,7 @@ def _is_too_late(runs: Sequence[_Run], seconds_left: float, evaluations: int) ->
     """Return whether more evaluations would exceed the budget, once a restart has finished."""
     done = [run for run in runs if math.isfinite(run.loss) and run.evaluations]
     seconds = max((run.seconds / run.evaluations for run in done), default=0.0)
-    return seconds > _QUICK and evaluations * seconds > seconds_left
+    return seconds > _QUICK_EVALUATION and evaluations * seconds > seconds_left
 
 
 def _train(

@@ -30,9 +30,9 @@ _LOST_ELSEWHERE = (
     *("KilledWorker", "FutureCancelledError", "CommClosedError"),  # Dask's
     *("RayActorError", "WorkerCrashedError", "NodeDiedError"),
 )
-_ROUND = 4  # number of tasks per worker and round, for backends that return lists only
-_ATTEMPTS = 3  # largest number of consecutive attempts without a result
-_KEPT = 2  # number of shared objects that a worker caches
+_TASKS_PER_WORKER = 4  # number of tasks per worker and round, for backends that return lists only
+_MAX_ATTEMPTS = 3  # largest number of consecutive attempts without a result
+_MAX_CACHED = 2  # number of shared objects that a worker caches
 
 
 def as_finished(
@@ -79,7 +79,7 @@ def as_finished(
                         yield number, result
                 return
             except Exception as error:
-                if not _is_lost(error) or attempts >= _ATTEMPTS:
+                if not _is_lost(error) or attempts >= _MAX_ATTEMPTS:
                     raise
                 warn_user(
                     f"A worker was lost ({type(error).__name__}); its unfinished tasks restart."
@@ -93,7 +93,7 @@ def _results(jobs: Iterator[Any], n_jobs: int | None) -> Generator[tuple[int, An
         parallel = Parallel(n_jobs=n_jobs, batch_size=1, return_as="generator_unordered")
     except ValueError:
         with Parallel(n_jobs=n_jobs, batch_size=1) as parallel:
-            while part := list(islice(jobs, _ROUND * effective_n_jobs(n_jobs))):
+            while part := list(islice(jobs, _TASKS_PER_WORKER * effective_n_jobs(n_jobs))):
                 yield from parallel(part)
     else:
         with closing(parallel(jobs)) as results:
@@ -149,7 +149,7 @@ class _SharedPayload:
             return self._value
         if self._key not in _opened:
             _opened[self._key] = pickle.loads(self._packed().tobytes())
-            while len(_opened) > _KEPT:
+            while len(_opened) > _MAX_CACHED:
                 _opened.popitem(last=False)
         return _opened[self._key]
 

@@ -25,7 +25,7 @@ S = TypeVar("S")
 _SEEDS = 2**43  # bound of seeds; a million times as many fit into torch's 63 bits
 
 # Stack frames that warnings skip: the package, decorators and context managers.
-_OURS = (
+_SKIPPED_FILES = (
     os.path.dirname(os.path.dirname(__file__)) + os.sep,
     os.path.join(os.path.dirname(torch.__file__), "utils", "_contextlib.py"),
     contextmanager.__code__.co_filename,
@@ -175,6 +175,6 @@ def progress_bar(
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """Issue a warning at the location of the caller outside the package."""
     frame, level = inspect.currentframe(), 0
-    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+    while frame is not None and frame.f_code.co_filename.startswith(_SKIPPED_FILES):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level + 1)

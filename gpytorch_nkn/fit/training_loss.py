@@ -35,7 +35,7 @@ from gpytorch_nkn.linalg import Evaluator, broadcasts, solve_in_place
 __all__ = ["TrainingLoss", "UnknownPartError"]
 
 # Perturbations of the parameters, which identify the parameter of each prior.
-_MOVES = (0.05, 2.0)
+_PERTURBATIONS = (0.05, 2.0)
 
 
 class TrainingLoss:
@@ -292,7 +292,7 @@ class _LogPrior:
         given = [get(module).detach().clone() for _, get, module in priors]
         moved, naturals = [], []
         try:
-            for move in _MOVES:
+            for move in _PERTURBATIONS:
                 values.copy_(start + move * factors)
                 naturals.append(pool.natural())
                 moved.append([to_numpy(get(module)).ravel().copy() for _, get, module in priors])

@@ -33,20 +33,20 @@ INTERPOLANTS = ("kernel", "harmonic", "biharmonic")
 #: Names of the kernels that :func:`inpaint` can learn along each dimension.
 STRUCTURES = ("texture", "spectral_mixture", "periodic", "rbf")
 
-_THIN = 4.0  # cells; thin parts of holes, such as scratches, are this close to known cells
-_LEAST_THIN = 0.05  # fraction of the missing cells below which thin parts count as wide
-_SMALL = 0.02  # fraction of the grid up to which wide holes are interpolated before training
-_PLAIN = 0.5  # standardised squared error up to which thin holes are interpolated before training
+_MAX_THIN_DEPTH = 4.0  # largest distance in cells from thin parts of holes to known cells
+_MIN_THIN_FRACTION = 0.05  # fraction of the missing cells below which thin parts count as wide
+_MAX_PREFILLED = 0.02  # largest fraction of wide holes that are interpolated before training
+_MAX_PREFILLED_ERROR = 0.5  # largest squared error of thin holes interpolated before training
 _BLOCKS, _THIN_BLOCKS = 12, 3  # numbers of held-out blocks
 _RESTARTS = 3  # default number of starts if cells are missing in training
-_TRAINED = torch.float32  # training in float64 finds the same kernels, but takes longer
-_USUAL_CELLS = 300_000  # largest grid without a warning
-_COARSE = 0.2  # fraction of the budget for the smooth interpolants
-_TRAINING = 0.5  # fraction of the remaining time for training
+_TRAINING_DTYPE = torch.float32  # training in float64 finds the same kernels, but takes longer
+_MAX_UNWARNED = 300_000  # largest grid without a warning
+_SMOOTH_TIME = 0.2  # fraction of the budget for the smooth interpolants
+_TRAINING_TIME = 0.5  # fraction of the remaining time for training
 _SOLVING = 0.3  # fraction of the remaining time for the mean, and again for the blocks
 _PRODUCTS = 6  # time of a conjugate gradient iteration, in products with the covariance
 _LEAST_ITERATIONS = 40  # a kernel is learned if half of the time suffices for so many iterations
-_FEWEST = 3  # smallest number of conjugate gradient iterations
+_MIN_ITERATIONS = 3  # smallest number of conjugate gradient iterations
 _SCORED_ITERATIONS, _SCORED_TOLERANCE = 200, 1e-3  # conjugate gradients for a block
 
 
@@ -260,13 +260,13 @@ class _Channels:
             warn_of_size(
                 "inpaint",
                 self.anywhere.size,
-                _USUAL_CELLS,
+                _MAX_UNWARNED,
                 'each training step takes seconds; pass interpolants=("harmonic", "biharmonic") '
                 "to skip the kernel, or set a budget.",
                 unit="cells",
             )
         thin, wide = _parts(self.anywhere)
-        end = session.end - (1 - _COARSE) * (session.budget or 0.0)
+        end = session.end - (1 - _SMOOTH_TIME) * (session.budget or 0.0)
         for part, count in ((thin, _THIN_BLOCKS), (wide, _BLOCKS)):
             if part.any():
                 blocks = hole_blocks(
@@ -275,9 +275,9 @@ class _Channels:
                 data = self.standard, self.missing, blocks, self.smoother, smooth
                 self.mixtures.append(Mixture(*data, cells=part, end=end))
         fillable = np.zeros_like(wide)  # cells that are interpolated before training
-        if smooth and wide.mean() <= _SMALL:
+        if smooth and wide.mean() <= _MAX_PREFILLED:
             fillable |= wide
-        if smooth and thin.any() and self.mixtures[0].least_error() < _PLAIN:
+        if smooth and thin.any() and self.mixtures[0].least_error() < _MAX_PREFILLED_ERROR:
             fillable |= thin
         if learns:
             iteration = self.iteration_seconds()
@@ -320,23 +320,24 @@ class _Channels:
             if session.budget is None:
                 return most
             return min(
-                max(int(_SOLVING * session.seconds_left / (solves * iteration)), _FEWEST), most
+                max(int(_SOLVING * session.seconds_left / (solves * iteration)), _MIN_ITERATIONS),
+                most,
             )
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NumericalWarning)  # block errors include inexact solves
             warnings.simplefilter("ignore", SizeWarning)  # inpaint has warned
             trained = KroneckerGridGP(
-                [x.to(_TRAINED) for x in coordinates],
-                torch.as_tensor(learned, dtype=_TRAINED, device=device),
-                [kernel.to(device=device, dtype=_TRAINED) for kernel in self.kernels],
+                [x.to(_TRAINING_DTYPE) for x in coordinates],
+                torch.as_tensor(learned, dtype=_TRAINING_DTYPE, device=device),
+                [kernel.to(device=device, dtype=_TRAINING_DTYPE) for kernel in self.kernels],
                 outcome_transform=None,
-                train_Yvar=None if noise is None else torch.as_tensor(noise, dtype=_TRAINED),
+                train_Yvar=None if noise is None else torch.as_tensor(noise, dtype=_TRAINING_DTYPE),
             )
             self.fit = fit_grid_gp(
                 trained,
                 restarts=restarts if restarts is not None else 1 if complete else _RESTARTS,
-                budget=session.part(_TRAINING),
+                budget=session.part(_TRAINING_TIME),
                 seed=session.seed,
                 progress=session.progress,
                 blocks=0 if complete else _BLOCKS,
@@ -356,7 +357,7 @@ class _Channels:
             model.max_iterations = iterations(1, most)
             self.mean = model.grid_mean().cpu().numpy().reshape(self.values.shape).copy()
             model.max_iterations = most
-            scored = deepcopy(model).to(_TRAINED)
+            scored = deepcopy(model).to(_TRAINING_DTYPE)
             scored.tolerance = _SCORED_TOLERANCE
             solves = sum(len(mixture.blocks) for mixture in self.mixtures) or 1
             scored.max_iterations = iterations(solves, _SCORED_ITERATIONS)
@@ -369,13 +370,15 @@ class _Channels:
 
 def _parts(missing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Split holes into masks of thin parts, such as scratches, and of wide parts with edges."""
-    core = distance_transform_edt(missing) > _THIN
+    core = distance_transform_edt(missing) > _MAX_THIN_DEPTH
     if not core.any():
         return missing, core
-    wide = missing & (distance_transform_edt(~core) <= math.sqrt(missing.ndim) * _THIN + 1)
+    wide = missing & (
+        distance_transform_edt(~core) <= math.sqrt(missing.ndim) * _MAX_THIN_DEPTH + 1
+    )
     scattered = 2 * missing.sum() > missing.size  # known cells are isolated points in one hole
     thin = missing & ~wide
-    if scattered or thin.sum() < _LEAST_THIN * missing.sum():
+    if scattered or thin.sum() < _MIN_THIN_FRACTION * missing.sum():
         return np.zeros_like(missing), missing
     return thin, wide
 

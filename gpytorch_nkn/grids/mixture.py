@@ -15,12 +15,12 @@ from gpytorch_nkn.grids.fill import SmoothInterpolants, local_variance
 __all__ = ["Mixture"]
 
 _SHRINKAGE = 0.003  # ridge penalty towards equal weights, relative to mean squared errors
-_PURE = 0.8  # the mixture is a single interpolant if both of its weights are larger
-_SMALL = 3  # radius of the box of the local variance, in cells
-_CELLS = 20_000  # largest number of held-out cells in the fit of the variance
-_COVERED = 0.8  # fraction of blocks in which 95 % intervals must cover 95 % of the cells
-_NARROWEST = 0.5  # smallest calibration factor of variances
-_LEAST = 1e-4  # smallest standard deviation of standardised values
+_DOMINANT_WEIGHT = 0.8  # the mixture is a single interpolant if both of its weights are larger
+_BOX_RADIUS = 3  # radius of the box of the local variance, in cells
+_MAX_CELLS = 20_000  # largest number of held-out cells in the fit of the variance
+_COVERED_BLOCKS = 0.8  # fraction of blocks in which 95 % intervals must cover 95 % of the cells
+_MIN_CALIBRATION = 0.5  # smallest calibration factor of variances
+_MIN_STD = 1e-4  # smallest standard deviation of standardised values
 
 
 class Mixture:
@@ -105,7 +105,7 @@ class Mixture:
             variance[self.cells] = terms @ hole.features(weights)[:, inside]
         else:
             variance[self.cells] = 1.0
-        variance[self.cells] = np.maximum(variance[self.cells], _LEAST**2)
+        variance[self.cells] = np.maximum(variance[self.cells], _MIN_STD**2)
         return mean, variance, dict(zip(self.names, weight.mean(1).tolist(), strict=True))
 
     def _scored(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, _Case, np.ndarray]]:
@@ -141,7 +141,7 @@ class Mixture:
             center = stack.mean(0)
             rows = np.concatenate([(stack - center) * (1 - depth), (stack - center) * depth])
             error = truth - center
-            unit = len(truth) * max(float(np.square(error).mean()), _LEAST**2) * len(parts)
+            unit = len(truth) * max(float(np.square(error).mean()), _MIN_STD**2) * len(parts)
             gram += rows @ rows.T / unit
             right += rows @ error / unit
         gram += _SHRINKAGE * np.eye(2 * count)
@@ -156,7 +156,8 @@ class Mixture:
         weights = found.reshape(2, count)
         weights /= weights.sum(1, keepdims=True)
         best = weights.sum(0).argmax()
-        return np.eye(count)[[best, best]] if (weights[:, best] > _PURE).all() else weights
+        is_dominant = (weights[:, best] > _DOMINANT_WEIGHT).all()
+        return np.eye(count)[[best, best]] if is_dominant else weights
 
 
 class _Case:
@@ -181,10 +182,10 @@ class _Case:
                 continue
             for name in names:
                 fills[name][own] = getattr(smoother, name)(part, hole)
-            radius = 1 + round(longest) + _SMALL
+            radius = 1 + round(longest) + _BOX_RADIUS
             far = np.stack([local_variance(one, hole, radius, 1.0) for one in part])
             pairs = zip(part, far, strict=True)
-            near = np.stack([local_variance(one, hole, _SMALL, prior) for one, prior in pairs])
+            near = np.stack([local_variance(one, hole, _BOX_RADIUS, prior) for one, prior in pairs])
             variances[0, own], variances[1, own] = smoother.harmonic(near, hole), far
         found = [fills[name][missing] for name in names]
         self.stack = np.reshape(found, (len(found), int(missing.sum())))
@@ -218,21 +219,22 @@ def _coefficients(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
     error = np.concatenate([error for error, _ in found])
     features = np.concatenate([part for _, part in found], 1)
     weight = np.concatenate([np.full(len(error), 1 / len(error)) for error, _ in found])
-    step = 1 + len(error) // _CELLS
+    step = 1 + len(error) // _MAX_CELLS
     squares, features, weight = error[::step] ** 2, features[:, ::step], weight[::step]
     weight = weight / weight.sum()
-    unit = np.maximum(features @ weight, _LEAST**2)
+    unit = np.maximum(features @ weight, _MIN_STD**2)
     features = features / unit[:, None]
 
     def loss(logs: np.ndarray) -> tuple[float, np.ndarray]:
         terms = np.exp(logs)
-        variance = terms @ features + _LEAST**2
+        variance = terms @ features + _MIN_STD**2
         ratio = squares / variance
         slope = features @ (weight * (1 - ratio) / variance)
         return float(weight @ (np.log(variance) + ratio)), slope * terms
 
-    start = np.full(len(features), np.log(max(float(weight @ squares), _LEAST**2) / len(features)))
+    equal = max(float(weight @ squares), _MIN_STD**2) / len(features)
+    start = np.full(len(features), np.log(equal))
     best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(-30, 10)] * len(start)).x
     terms = np.exp(best) / unit
-    wide = [np.quantile(error**2 / (terms @ part + _LEAST**2), 0.95) for error, part in found]
-    return terms * max(float(np.quantile(wide, _COVERED)) / 1.96**2, _NARROWEST)
+    wide = [np.quantile(error**2 / (terms @ part + _MIN_STD**2), 0.95) for error, part in found]
+    return terms * max(float(np.quantile(wide, _COVERED_BLOCKS)) / 1.96**2, _MIN_CALIBRATION)

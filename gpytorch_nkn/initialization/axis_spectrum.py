@@ -11,7 +11,7 @@ __all__ = ["AxisSpectrum", "axis_spectrum"]
 
 _PADDING = 2  # frequency bins per resolution element 1 / span
 _FIRST_PEAK = 2.0  # lowest frequency of a peak in cycles per span; slower cycles are trends
-_LOWEST_SHARE = 0.6  # smallest height of a peak, relative to the highest
+_MIN_PEAK_RATIO = 0.6  # smallest height of a peak, relative to the highest
 _LINES = 64  # largest number of lines with irregular coordinates in a periodogram
 
 
@@ -40,7 +40,7 @@ class AxisSpectrum(NamedTuple):
         if self.peaks.size == 0:
             return self.span / 2
         if rank == 0:
-            high = self.peaks[self.power[self.peaks] >= _LOWEST_SHARE * self.power[self.peaks[0]]]
+            high = self.peaks[self.power[self.peaks] >= _MIN_PEAK_RATIO * self.power[self.peaks[0]]]
             peak = int(high.min())
         else:
             peak = int(self.peaks[(rank - 1) % self.peaks.size])

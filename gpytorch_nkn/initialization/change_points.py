@@ -15,7 +15,7 @@ __all__ = ["ChangePoint", "change_points"]
 
 _MAX_POINTS = 300  # longer series are averaged in blocks, because a scan takes N^3 time
 _MAX_CANDIDATES = 60  # locations of the coarse scan; a fine scan follows near the best
-_FEWEST = 4  # smallest number of points on either side of a change
+_MIN_POINTS = 4  # smallest number of points on either side of a change
 # Candidate variances of random walks of the level and the slope, per median step and relative to
 # the noise variance, and pairs of them.
 _LEVELS, _SLOPES = (0.0, 0.02, 0.3, 10.0), (0.001, 0.1, 10.0)
@@ -90,13 +90,13 @@ def change_points(x: ArrayLike, y: ArrayLike, *, num_candidates: int = 1) -> lis
 def _strongest(times: np.ndarray, values: np.ndarray) -> ChangePoint | None:
     """Return the change with the largest gain in a piece."""
     n = times.size
-    if n <= 2 * _FEWEST or not np.ptp(values) > 0:
+    if n <= 2 * _MIN_POINTS or not np.ptp(values) > 0:
         return None
     values = (values - values.mean()) / values.std()
     time = (times - times[0]) / np.median(np.diff(times))
     span = float(time[-1])
     base = np.column_stack([np.ones(n), time / span])
-    locations = np.arange(_FEWEST, n - _FEWEST + 1)
+    locations = np.arange(_MIN_POINTS, n - _MIN_POINTS + 1)
     coarse = locations[:: max(1, -(-locations.size // _MAX_CANDIDATES))]
     scans = [_Scan(time, values, base, *walks) for walks in _WALKS]
     best = max(scans, key=lambda scan: scan.log_likelihood)

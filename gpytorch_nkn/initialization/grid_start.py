@@ -28,15 +28,15 @@ from gpytorch_nkn.linalg import check_counts
 __all__ = ["initialize_grid_kernels", "rescale_kernel"]
 
 # Ranges of lengthscales in periods: of RBF kernels, for fine details, and of other kernels.
-_SHORT, _LONG = (0.03, 0.1), (0.1, 0.3)
+_RBF_RANGE, _OTHER_RANGE = (0.03, 0.1), (0.1, 0.3)
 # Kernel classes with a variance parameter, its name and number of event dimensions.
 _FACTORS: tuple[tuple[type[Kernel], str, int], ...] = (
     (ScaleKernel, "outputscale", 0),
     (LinearKernel, "variance", 2),
     (SpectralMixtureKernel, "mixture_weights", 1),
 )
-_PERIODIC = (0.4, 1.0)  # range of the dimensionless lengthscale of a periodic kernel
-_ENVELOPE = (0.3, 1.0)  # range of lengthscales, in spans, of kernels that multiply periodic ones
+_PERIODIC_RANGE = (0.4, 1.0)  # range of the dimensionless lengthscale of a periodic kernel
+_ENVELOPE_RANGE = 0.3, 1.0  # lengthscales, in spans, of kernels that multiply periodic ones
 _BINS = 16  # number of frequencies of a spectrum without peaks
 _LINEAR = 0.1  # variance of a linear kernel at the edge of the grid
 
@@ -169,10 +169,10 @@ def _start(
     periodic = "raw_period_length" in part._parameters
     if part.has_lengthscale and part.raw_lengthscale.requires_grad:
         short = isinstance(part, RBFKernel)
-        low, high = _PERIODIC if periodic else _SHORT if short else _LONG
+        low, high = _PERIODIC_RANGE if periodic else _RBF_RANGE if short else _OTHER_RANGE
         scale = 1.0 if periodic else period
         if is_envelope:
-            (low, high), scale = _ENVELOPE, float((x.amax(0) - x.amin(0)).amax()) or 1.0
+            (low, high), scale = _ENVELOPE_RANGE, float((x.amax(0) - x.amin(0)).amax()) or 1.0
         assign(part, "lengthscale", scale * draw(part.lengthscale, low, high))
     if periodic and part.raw_period_length.requires_grad:
         assign(part, "period_length", torch.full_like(part.period_length, period))

@@ -24,7 +24,7 @@ from gpytorch_nkn.linalg import check_counts, check_tensors
 
 __all__ = ["initialize_from_data", "initialize_model"]
 
-_NOISY = 10.0  # rows with larger known noise variance, relative to the median, are ignored
+_MAX_NOISE_RATIO = 10.0  # rows with larger noise variance, relative to the median, are ignored
 _STARTS = ("additive", "joint")  # structures near which convex networks start in turn
 
 
@@ -133,7 +133,7 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
     if isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
         known = model.likelihood.noise_covar.noise.detach()
         known = known.reshape(-1, known.size(-1))[0]
-        kept = known <= _NOISY * known.median()
+        kept = known <= _MAX_NOISE_RATIO * known.median()
         x, y = (x[kept], y[kept]) if len(kept) == len(y) else (x, y)
     initialize_from_data(model.covar_module, x, y, seed=seed, restart=restart)
     rng = np.random.default_rng([seed, restart, 1])

@@ -13,7 +13,7 @@ _OVERSAMPLING = 10  # number of frequencies per resolution element 1 / span
 _MAX_FREQUENCIES = 10_000
 _FREQUENCIES = 500  # number of frequencies per call; each needs N floats of memory
 _MAX_POINTS = 3_000  # largest number of points, because the smoother needs N^2 memory
-_SMOOTHER_SHARE = 1 / 16  # bandwidth of the local linear trend, relative to the span
+_BANDWIDTH = 1 / 16  # bandwidth of the local linear trend, relative to the span
 
 
 def candidate_periods(
@@ -94,7 +94,7 @@ def finite_vectors(x: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
 @np.errstate(under="ignore")  # tiny kernel values round to zero
 def _smooth_trend(time: np.ndarray, y: np.ndarray) -> np.ndarray:
     difference = time[None, :] - time[:, None]
-    kernel = np.exp(-0.5 * (difference / _SMOOTHER_SHARE) ** 2)
+    kernel = np.exp(-0.5 * (difference / _BANDWIDTH) ** 2)
     first, second = (kernel * difference).sum(1), (kernel * difference**2).sum(1)
     weights = kernel * (second[:, None] - difference * first[:, None])
     return (weights @ y) / weights.sum(1)

@@ -35,12 +35,12 @@ YEARS = {short: _SIZES[unit] for short, unit in (_SHORT | {"ms": "milliseconds"}
 YEARS |= {word: size for unit, size in _SIZES.items() for word in (unit, unit[:-1])}
 
 _LADDER = ("yr", "days", "hours", "minutes", "seconds", "milliseconds")
-_LEAST, _MOST = 0.95, 1000.0  # range of numbers of one unit of time
+_MIN_SHOWN, _MAX_SHOWN = 0.95, 1000.0  # range of numbers of one unit of time
 _NAMED = {"yearly": "yr", "monthly": "month", "weekly": "week", "daily": "day", "hourly": "hour"}
 _PERIODS = {name: YEARS[unit] for name, unit in _NAMED.items()}
 _PERIODS |= {"half-yearly": 0.5, "quarterly": 0.25}
-_LARGEST = 1e300
-_NEAR = 0.01  # relative tolerance of a named period
+_MAX_DRAWN = 1e300
+_PERIOD_TOLERANCE = 0.01  # relative tolerance of a named period
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Units:
         """Invert the transform of targets of any shape, clipped to finite values for figures."""
         if self.link is None:
             return values
-        return np.clip(self.link.inverse(values), -_LARGEST, _LARGEST)
+        return np.clip(self.link.inverse(values), -_MAX_DRAWN, _MAX_DRAWN)
 
     def named(self, columns: Sequence[str] | None) -> Units:
         """Return units with other names of the columns; None keeps them."""
@@ -167,16 +167,18 @@ class Units:
 def period_name(period: float, unit: str) -> str:
     """Return the name of a period in a unit of time, such as ``yearly``, or an empty string."""
     years = period * YEARS.get(unit, math.nan)
-    return next((name for name, own in _PERIODS.items() if abs(years / own - 1) < _NEAR), "")
+    return next(
+        (name for name, own in _PERIODS.items() if abs(years / own - 1) < _PERIOD_TOLERANCE), ""
+    )
 
 
 def length_text(value: float, unit: str) -> str:
     """Write a length with its unit; of time in a unit that gives a readable number."""
     years = YEARS.get(unit)
-    if years is not None and math.isfinite(value) and not _LEAST <= value < _MOST:
+    if years is not None and math.isfinite(value) and not _MIN_SHOWN <= value < _MAX_SHOWN:
         for other in _LADDER:
             shown = value * years / YEARS[other]
-            if shown >= _LEAST:
+            if shown >= _MIN_SHOWN:
                 return f"{three_digits(shown)} {other}"
     return f"{three_digits(value)} {unit}".rstrip()
 

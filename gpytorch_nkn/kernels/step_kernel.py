@@ -15,16 +15,16 @@ from gpytorch_nkn.kernels.formula_kernel import FormulaKernel
 __all__ = ["StepKernel", "logistic_step"]
 
 _SIDES = {"before": -1.0, "after": 1.0}
-_FAR = 700.0  # distance in widths beyond which the step is 0 or 1 in floating point
+_MAX_DISTANCE = 700.0  # distance in widths beyond which the step is 0 or 1 in floating point
 
 
 def logistic_step(x: Tensor, location: Tensor, width: Tensor, sign: float = 1.0) -> Tensor:
     """Return the logistic function of ``sign * (x - location) / width``, finite for any width."""
     distance = x - location
-    far = distance.abs() > _FAR * width
+    far = distance.abs() > _MAX_DISTANCE * width
     # the unused branch must be finite for its gradient to be zero
     near = torch.where(far, 0.0, distance) / width
-    return torch.sigmoid(sign * torch.where(far, _FAR * distance.sign(), near))
+    return torch.sigmoid(sign * torch.where(far, _MAX_DISTANCE * distance.sign(), near))
 
 
 class StepKernel(FormulaKernel):

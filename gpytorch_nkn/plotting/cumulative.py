@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["plot_cumulative"]
 
 _PALE = "#c3d3e6"
-_MOST = 1.05  # largest fraction of variance; larger values must be percentages
+_MAX_FRACTION = 1.05  # largest fraction of variance; larger values must be percentages
 _CHARACTERS = 38  # largest number of characters per line of a label
 _SIZE = 8.5  # font size in points
 
@@ -51,7 +51,7 @@ def plot_cumulative(
         raise ValueError(
             f"labels and explained must have equal lengths, got {len(labels)} and {explained.size}."
         )
-    if explained.max() > _MOST:
+    if explained.max() > _MAX_FRACTION:
         raise ValueError(f"explained must hold fractions up to 1, got {explained.max():g}.")
     rows = np.arange(explained.size)
     before = np.concatenate([[0.0], explained[:-1]])

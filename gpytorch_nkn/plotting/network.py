@@ -27,11 +27,11 @@ __all__ = ["kernel_name", "plot_network"]
 
 _ROWS = 201  # largest number of inputs over which variances are averaged
 _POINTS = 401  # number of points in a thumbnail
-_SWINGS = 12  # largest number of oscillations in a thumbnail
+_MAX_OSCILLATIONS = 12  # largest number of oscillations in a thumbnail
 _ORIGIN = 0.35  # position of x0, as a fraction of the range
-_FINE = 4_000  # number of points at which oscillations are counted
+_COUNTING_POINTS = 4_000  # number of points at which oscillations are counted
 _WIDTH, _HEIGHT = 0.5, 0.76  # size of a thumbnail; layers, and units of the widest, are 1 apart
-_SMALLEST = 0.02  # smallest relative contribution drawn as a line
+_MIN_CONTRIBUTION = 0.02  # smallest relative contribution drawn as a line
 _SKIP, _FRAME = PALETTE[2], "#9aa5b1"  # colours of skip connections and of frames
 
 
@@ -216,12 +216,15 @@ def _add_thumbnails(
         return [v[..., 0].numpy() for v in unit_values(network, path, origin)]
 
     window = 1.0
-    for stage, values in zip(stages, slices(1.0, _FINE), strict=True):
-        for unit in values[stage.importance >= _SMALLEST]:
+    for stage, values in zip(stages, slices(1.0, _COUNTING_POINTS), strict=True):
+        for unit in values[stage.importance >= _MIN_CONTRIBUTION]:
             least = max(0.05 * np.ptp(unit), 1e-6 * np.abs(unit).max())
             peaks = find_peaks(unit, prominence=least)[0]
-            if len(peaks) > _SWINGS:
-                window = min(window, _SWINGS * float(np.diff(peaks).mean()) / (_FINE - 1))
+            if len(peaks) > _MAX_OSCILLATIONS:
+                window = min(
+                    window,
+                    _MAX_OSCILLATIONS * float(np.diff(peaks).mean()) / (_COUNTING_POINTS - 1),
+                )
     for stage, values in zip(stages, slices(window, _POINTS), strict=True):
         stage.values = values
 
@@ -282,7 +285,7 @@ def _draw_inputs(ax: Axes, stages: list[_Stage], target: _Stage) -> None:
     for is_skip, (number, shares) in enumerate(target.inputs):
         color = _SKIP if is_skip else GRAY if target.is_product else BLUE
         strengths = shares / np.where(largest > 0, largest, 1.0)[:, None]
-        for unit, other in np.argwhere(strengths >= _SMALLEST):
+        for unit, other in np.argwhere(strengths >= _MIN_CONTRIBUTION):
             strength = float(strengths[unit, other])
             width, alpha = 0.3 + 2.5 * strength, 0.06 + 0.74 * strength**1.5
             if target.is_product:
@@ -314,7 +317,7 @@ def _draw_units(ax: Axes, stage: _Stage, color: str) -> None:
         scale = 0.84 * height / ((high - low) or 1.0)
         zero = middle + 0.42 * height + scale * low
         x, curve = np.linspace(stage.left, stage.right, len(values)), zero - scale * values
-        alpha = 0.35 if stage.importance[unit] < _SMALLEST else 1.0
+        alpha = 0.35 if stage.importance[unit] < _MIN_CONTRIBUTION else 1.0
         ax.fill_between(x, zero, curve, color=color, alpha=0.15 * alpha, linewidth=0, zorder=3.1)
         if low < 0:
             ax.plot(x[[0, -1]], [zero, zero], color=_FRAME, linewidth=0.5, zorder=3.2)

@@ -31,8 +31,8 @@ __all__ = ["check_progress", "plot_acquisition", "plot_one_step_ahead", "plot_pr
 Given = TypeVar("Given")
 
 _Z95 = 1.959964
-_FEW = 8  # largest number of positions in a slice drawn as markers and bars
-_MOST = 5.0  # largest drawn error in standard deviations
+_MAX_MARKERS = 8  # largest number of positions in a slice drawn as markers and bars
+_MAX_ERROR = 5.0  # largest drawn error in standard deviations
 
 
 def check_progress(
@@ -113,14 +113,14 @@ def plot_one_step_ahead(ax: Axes, z_scores: ArrayLike, *, num_initial: int = 0) 
         ValueError: ``z_scores`` is empty or NaN, or ``num_initial`` exceeds its length.
     """
     z = as_array("z_scores", z_scores, finite=False)  # some are infinite
-    (z,) = as_vectors(z_scores=np.clip(z, -_MOST, _MOST))
+    (z,) = as_vectors(z_scores=np.clip(z, -_MAX_ERROR, _MAX_ERROR))
     check_progress(z, True, num_initial, None)
     numbers = np.arange(1, z.size + 1)
     ends = np.array([0.5, z.size + 0.5])
     draw_interval(ax, ends, np.full(2, -_Z95), np.full(2, _Z95), 0.95, color=GRAY)
     ax.axhline(0, color=GRAY, linewidth=0.6)
     _shade_initial(ax, z.size, num_initial)
-    ax.set_ylim(-_MOST - 0.3, _MOST + 0.3)
+    ax.set_ylim(-_MAX_ERROR - 0.3, _MAX_ERROR + 0.3)
     labels = "observation", "error, in standard deviations"
     return draw_observed(ax, numbers, z, -_Z95, _Z95, labels, "inside")
 
@@ -165,7 +165,7 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
             look: Any = {"color": ORANGE, "alpha": 0.35, "lw": 0, "label": "acquisition"}
             at = grid if levels is None else np.arange(grid.size)
             width = np.diff(at).min(initial=np.ptp(at) or 1.0)
-            ax.bar(at, height, (0.6 if grid.size <= _FEW else 1.0) * width, bottom, **look)
+            ax.bar(at, height, (0.6 if grid.size <= _MAX_MARKERS else 1.0) * width, bottom, **look)
         finish(ax, one.name, "" if number else y_label)
     put_legend_above(flat[0])
     return axes
@@ -174,7 +174,7 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
 def _draw_slice(ax: Axes, one: Any) -> np.ndarray:
     """Draw the curve and the points of a slice; return its grid."""
     best, ahead = as_array("best", one.best, ndim=0), np.atleast_1d(one.candidates)
-    levels, few = getattr(one, "levels", None), np.size(one.grid) <= _FEW
+    levels, few = getattr(one, "levels", None), np.size(one.grid) <= _MAX_MARKERS
     grid = draw_curve(
         ax, one.grid, one.mean, one.lower, one.upper, levels, interval="95 % interval",
         label="mean", marker="o" if few else "",

@@ -18,14 +18,14 @@ _NORMAL_RANGE = 1.349  # interquartile range of a standard normal distribution
 _RANK_SCALE = 1.7  # factor that gives ranks from -1 to 1 about unit variance
 _NUM_QUANTILES = 1000  # largest number of quantiles for the interpolation of ranks
 _MAX_RANKED = 100  # largest number of columns for which ranks are a candidate
-_FARTHEST = 1e150  # largest absolute value of a scaled cell, so that its square is finite
+_MAX_SCALED = 1e150  # largest absolute value of a scaled cell, so that its square is finite
 
 _ROWS = 900  # largest number of rows for the choice of scalings
-_LEAST_ROWS = 40  # smallest number of rows for the choice of scalings
+_MIN_ROWS = 40  # smallest number of rows for the choice of scalings
 _HANDICAP = 1.03  # factor of the errors of scalings other than "standard"
 _RELEVANCE_HANDICAP = 1.02  # factor of the errors with column weights
 _GAMMAS = (2.0**-5, 2.0**-3, 2.0**-1, 2.0, 2.0**3)  # times the inverse median squared distance
-_LEAST_SLOPE = 1e-3  # smallest mean squared slope of a column, relative to the mean of all columns
+_MIN_SLOPE = 1e-3  # smallest mean squared slope of a column, relative to the mean of all columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ class InputMap:
         columns = X[:, self.used]
         with np.errstate(over="ignore"):
             z = (columns - self.centre) / self.first_scale
-        z = np.clip(z, -_FARTHEST, _FARTHEST)
+        z = np.clip(z, -_MAX_SCALED, _MAX_SCALED)
         if self.scaling in ("standard", "robust"):
             size = np.abs(z)
             far = size > _KNEE
@@ -116,7 +116,7 @@ def choose_input_map(X: np.ndarray, targets: np.ndarray, rng: np.random.RandomSt
     """
     rows = rng.permutation(len(X))[:_ROWS]
     best, lowest, z = InputMap.of(X, "standard"), np.inf, torch.empty(0)
-    if len(rows) < _LEAST_ROWS:
+    if len(rows) < _MIN_ROWS:
         return best
     first, second = np.array_split(np.arange(len(rows)), 2)
     y = torch.from_numpy(targets[rows])
@@ -145,7 +145,7 @@ def _weights(z: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
     for _ in range(2):
         settings: KernelRidge = kernel_ridge(z * weight, y, _GAMMAS)
         slopes = relevance(z * weight, y, settings)
-        slopes = (slopes / slopes.mean().clamp_min(1e-300)).clamp_min(_LEAST_SLOPE)
+        slopes = (slopes / slopes.mean().clamp_min(1e-300)).clamp_min(_MIN_SLOPE)
         for power in (0.25, 0.5):
             candidate = slopes**power * weight
             found.append(candidate / candidate.square().mean().sqrt())

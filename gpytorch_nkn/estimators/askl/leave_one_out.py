@@ -16,8 +16,8 @@ __all__ = ["GAMMAS", "KernelRidge", "Ridge", "kernel_ridge", "leave_one_out_ridg
 GAMMAS = tuple(2.0**exponent for exponent in range(-5, 5))
 
 _PENALTIES = 10.0 ** np.arange(-7, 1.1, 0.5)  # candidate penalties per row
-_LEAST_PENALTY = 1e-5  # smallest penalty per row in regressions whose slopes are used
-_LEAST_FREEDOM = 1e-10  # smallest divisor of a leave-one-out residual
+_MIN_PENALTY = 1e-5  # smallest penalty per row in regressions whose slopes are used
+_MIN_DIVISOR = 1e-10  # smallest divisor of a leave-one-out residual
 _MAX_ROWS = 4000  # largest number of rows for leave-one-out errors
 
 
@@ -76,7 +76,7 @@ def _leave_one_out_residuals(
     residuals = fits.view(count, len(penalties), -1)
     if rest is not None:
         residuals += rest.unsqueeze(1)
-    return residuals.div_(freedom.clamp_min(_LEAST_FREEDOM).unsqueeze(2))
+    return residuals.div_(freedom.clamp_min(_MIN_DIVISOR).unsqueeze(2))
 
 
 def kernel_ridge(x: Tensor, targets: Tensor, gammas: Sequence[float] = GAMMAS) -> KernelRidge:
@@ -113,7 +113,7 @@ def relevance(x: Tensor, targets: Tensor, settings: KernelRidge) -> Tensor:
     squares = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square()
     kernel = torch.exp(-settings.gamma * squares)
     system = kernel.clone()
-    system.diagonal().add_(max(settings.penalty, _LEAST_PENALTY) * len(x))
+    system.diagonal().add_(max(settings.penalty, _MIN_PENALTY) * len(x))
     weights = torch.linalg.solve(system, targets - targets.mean(0))  # N x K
     slopes = torch.zeros_like(x[0])
     for weight in weights.mT.unsqueeze(-1):  # N x 1; sum of w_i k(x, x_i) (x_i - x)

@@ -39,7 +39,7 @@ _MAX_UNCLUSTERED = 3000  # largest number of rows in one cluster by default
 _MAX_UNWARNED = 20_000  # largest number of rows without a warning
 _CLUSTER = 1500  # mean number of rows in a cluster by default
 _CHUNK = 2**22  # number of Gram matrix entries in memory during predictions
-_LARGEST = 1e100  # largest input, because squares must be finite
+_MAX_INPUT = 1e100  # largest input, because squares must be finite
 
 
 class BaseDANK(Estimator):
@@ -270,8 +270,8 @@ cv_results_: List of all candidates, :class:`~gpytorch_nkn.estimators.Candidate`
         """Raise an error if an option is invalid."""
         if self.relevance not in ("cv", None):
             raise ValueError(f"relevance must be 'cv' or None, got {self.relevance!r}.")
-        check_number("C", self.C, positive=True, most=_LARGEST)
-        check_number("epsilon", getattr(self, "epsilon", 0.0), positive=False, most=_LARGEST)
+        check_number("C", self.C, positive=True, most=_MAX_INPUT)
+        check_number("epsilon", getattr(self, "epsilon", 0.0), positive=False, most=_MAX_INPUT)
         check_counts(1, ("auto",), n_clusters=self.n_clusters)
         check_number("eta", self.eta, positive=True, infinite=True, words=("cv", "norm"))
 

@@ -22,7 +22,7 @@ _CACHE = 500  # cache of scikit-learn in MB
 _MAX_STEPS = 10_000_000  # largest number of iterations of scikit-learn's solver
 _FACTOR_TOL, _FACTOR_STEPS = 1e-6, 100  # tolerance and steps of the dual problem with a factor
 _QUICK_TOL, _QUICK_STEPS = 1e-5, 50  # tolerance and steps in comparisons of eta
-_LEAST_ETA = 1e-12  # smallest eta relative to the squared norm of the dual variables
+_MIN_ETA = 1e-12  # smallest eta relative to the squared norm of the dual variables
 
 
 def solve_svms(
@@ -122,7 +122,7 @@ def learn_svms(
     ``quick`` takes fewer steps. ``spectrum`` has the eigenvalues and eigenvectors of ``gram``, if
     known.
     """
-    least = _LEAST_ETA * float(start @ start)
+    least = _MIN_ETA * float(start @ start)
     if eta < least:
         raise ValueError(f"eta must be at least {least:g} for a finite F, got {eta:g}.")
     problem = DualProblem(gram, blocks, eta)

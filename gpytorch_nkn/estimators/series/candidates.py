@@ -65,7 +65,7 @@ _LONG_QUALITIES: dict[str, tuple[str, ...]] = {
 # Log prior weight of a cycle, because its period is chosen on the scored values. With n > 6 periods
 # in the data, it is multiplied by 6 / n.
 _CYCLE_LOG_PRIOR, _FEW_CYCLES = -3.0, 6.0
-_SUMS = Recipe(adam_steps=0, lbfgs_iterations=40)  # for sums, whose only start is at prior modes
+_SUM_RECIPE = Recipe(adam_steps=0, lbfgs_iterations=40)  # for the only start, at prior modes
 _TIME = (0,)  # column of time in the inputs
 _MANY = 250  # number of points up to which a network has 20 starts; above, 6
 
@@ -173,7 +173,7 @@ def _train(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Membe
     if is_sum:
         kernel = _sum_kernel(name, cycles, whole, scales, data.x, options.priors)
         fit_options: dict[str, Any] = {"restarts": 1, "initialize": None}
-        fit_options["recipe"] = options.recipe or _SUMS
+        fit_options["recipe"] = options.recipe or _SUM_RECIPE
     else:
         kernel = NeuralKernelNetwork.time_series(priors=options.priors, active_dims=_TIME)
         if isinstance(options.structure, NeuralKernelNetwork):

@@ -20,16 +20,16 @@ __all__ = [
 ]
 
 _DAY, _WEEK = np.timedelta64(1, "D"), np.timedelta64(7, "D")
-_ALL, _AT_WORK = "1111111", "1111100"  # weekdays
+_ALL_DAYS, _WORKDAYS = "1111111", "1111100"  # weekdays
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_RECENT = np.timedelta64(13, "W")  # last part of a series, which determines closed times
-_FEWEST = 6  # smallest number of dates for a rule
-_RARE = 0.25  # fraction of the highest frequency below which a time of the week is closed
-_MOST_MISSING = 1 / 3  # largest fraction of open times without a date
-_CHANCE = 0.01  # largest probability that random gaps explain closed times or months
-_NEARLY = 7  # range of days of the month below which a series is nearly monthly
-_APART = 4  # smallest distance in days between several dates per month
-_SPARSE = 50  # number of steps per date above which times are irregular
+_RECENT_SPAN = np.timedelta64(13, "W")  # last part of a series, which determines closed times
+_MIN_DATES = 6  # smallest number of dates for a rule
+_MIN_OPEN_FREQUENCY = 0.25  # smallest frequency of open times of the week, relative to the highest
+_MAX_MISSING = 1 / 3  # largest fraction of open times without a date
+_MAX_CHANCE = 0.01  # largest probability that random gaps explain closed times or months
+_MONTHLY_RANGE = 7  # range of days of the month below which a series is nearly monthly
+_MIN_GAP = 4  # smallest distance in days between several dates per month
+_MAX_STEPS_PER_DATE = 50  # number of steps per date above which times are irregular
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,14 @@ class MonthlyDates:
             return None
         numbers = ((days - months.astype("datetime64[D]")) / _DAY).astype(int)
         number, clock = int(numbers.max()), clocks[0].astype("timedelta64[ms]")
-        rules = [cls(_ALL, -1, clock), cls(_ALL, number, clock)]
+        rules = [cls(_ALL_DAYS, -1, clock), cls(_ALL_DAYS, number, clock)]
         if np.ptp(np.diff(days)):  # equal steps are a number of days, not a monthly rule
             weekday = _WEEKDAYS[(days[0].astype(int) + 3) % 7]  # 1970 began on a Thursday
-            counted = product((_AT_WORK, weekday), (0, 1, 2, 3, -1))
+            counted = product((_WORKDAYS, weekday), (0, 1, 2, 3, -1))
             rules += [cls(*one, clock) for one in counted]
-            rules.append(cls(_ALL, number, clock, "backward"))
-            rules.append(cls(_ALL, int(numbers.min()), clock, "forward"))
-            rules.append(cls(_ALL, int(np.bincount(numbers).argmax()), clock))
+            rules.append(cls(_ALL_DAYS, number, clock, "backward"))
+            rules.append(cls(_ALL_DAYS, int(numbers.min()), clock, "forward"))
+            rules.append(cls(_ALL_DAYS, int(np.bincount(numbers).argmax()), clock))
         follow = [np.mean(rule.dates(months) == dates) for rule in rules]
         return rules[int(np.argmax(follow))] if max(follow) >= least else None
 
@@ -102,7 +102,7 @@ def closed_months(dates: np.ndarray) -> np.ndarray:
     if years < 2 or 12 % step or not np.isin(months, past).all():
         return np.arange(0)
     missing = 1 - months.size / np.isin(past % 12, months % 12).sum()
-    is_known = 12 / step * missing**years <= _CHANCE
+    is_known = 12 / step * missing**years <= _MAX_CHANCE
     return np.setdiff1d(past % 12, months % 12) if is_known else np.arange(0)
 
 
@@ -117,11 +117,15 @@ def next_in_month(dates: np.ndarray, count: int) -> np.ndarray | None:
     numbers = (days - months.astype("datetime64[D]")) // _DAY
     if dates.size < 2 or not np.ptp(np.diff(dates)):  # equal steps
         return None
-    if dates.size >= _FEWEST and np.ptp(numbers) < _NEARLY and np.diff(months).astype(int).all():
+    if (
+        dates.size >= _MIN_DATES
+        and np.ptp(numbers) < _MONTHLY_RANGE
+        and np.diff(months).astype(int).all()
+    ):
         rule = MonthlyDates.of(days, least=0.0)
         return None if rule is None else rule.next(days, count) + (dates[-1] - days[-1])
     different = np.unique(numbers)
-    begins = different[np.diff(different, prepend=-_APART) >= _APART]
+    begins = different[np.diff(different, prepend=-_MIN_GAP) >= _MIN_GAP]
     if begins.size < 2 or dates.size < 0.6 * begins.size * np.ptp(months.astype(int)):
         return None
     groups = np.searchsorted(begins, numbers, "right")
@@ -139,27 +143,27 @@ def next_in_week(dates: np.ndarray, count: int) -> np.ndarray | None:
     Times of the week with few or no recent dates are closed. Dates ``N`` are sorted and distinct.
     Returns ``count`` dates, or ``None`` for other series.
     """
-    recent = dates[dates > dates[-1] - _RECENT]
-    if recent.size < _FEWEST:
+    recent = dates[dates > dates[-1] - _RECENT_SPAN]
+    if recent.size < _MIN_DATES:
         return None
     gaps = (recent - recent[0]).astype("timedelta64[ms]").astype("int64")
     step = np.gcd.reduce(gaps)
     week = _WEEK.astype("timedelta64[ms]").astype("int64")
     steps = gaps // step  # numbers of steps after the first date
-    if week % step or steps[-1] > _SPARSE * recent.size:
+    if week % step or steps[-1] > _MAX_STEPS_PER_DATE * recent.size:
         return None
     size = week // step
     possible = np.bincount(np.arange(steps[-1] + 1) % size, minlength=size)
     seen = np.bincount(steps % size, minlength=size)
     frequency = seen / np.maximum(possible, 1)
-    is_open = frequency > _RARE * frequency.max()
+    is_open = frequency > _MIN_OPEN_FREQUENCY * frequency.max()
     missing = 1 - seen[is_open].sum() / possible[is_open].sum()
     # With gaps in open times, closed times must have been possible in as many weeks.
     weeks = possible.min() if missing else possible[is_open].min()
     closed = size - is_open.sum()
-    if missing >= _MOST_MISSING or weeks < 2 or not closed:
+    if missing >= _MAX_MISSING or weeks < 2 or not closed:
         return None
-    if pdtrc(closed - 1, size * missing**weeks) > _CHANCE:
+    if pdtrc(closed - 1, size * missing**weeks) > _MAX_CHANCE:
         return None
     ahead = steps[-1] + np.arange(1, size * (count // is_open.sum() + 2))
     ahead = ahead[is_open[ahead % size]][:count] - steps[-1]

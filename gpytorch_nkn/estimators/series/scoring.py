@@ -20,12 +20,12 @@ from gpytorch_nkn.fit import Rows
 
 __all__ = ["one_thread", "score"]
 
-_FEW = 900  # largest number of points for which one thread is fastest
+_MAX_ONE_THREAD = 900  # largest number of points for which one thread is fastest
 _ORIGINS = 48  # number of rolling forecasts of a short series
 # Long series: numbers of rolling forecasts, of rows before each origin, and of rows after it.
 _VIEWS, _SEEN, _AHEAD = 24, 500, 60
-_WINDOWS = 2.0  # prior weight of a calibration factor of 1, in windows of the horizon
-_END = 0.975  # level of the upper end of a 95 % interval
+_PRIOR_WINDOWS = 2.0  # prior weight of a calibration factor of 1, in windows of the horizon
+_UPPER_LEVEL = 0.975  # level of the upper end of a 95 % interval
 
 
 def score(model: ExactGP, scales: Scales, series: Series) -> tuple[float, float]:
@@ -55,8 +55,8 @@ def score(model: ExactGP, scales: Scales, series: Series) -> tuple[float, float]
     values = scales.targets(recent.values[rows], mean.device)
     errors = ((values - mean).abs() / variance.sqrt()).cpu().numpy() * math.sqrt(math.pi / 2)
     windows = (num_steps - first) / horizon
-    calibration = float((_WINDOWS + windows * errors.mean()) / (_WINDOWS + windows))
-    calibration *= float(t.ppf(_END, len(series.values) - 1) / norm.ppf(_END))
+    calibration = float((_PRIOR_WINDOWS + windows * errors.mean()) / (_PRIOR_WINDOWS + windows))
+    calibration *= float(t.ppf(_UPPER_LEVEL, len(series.values) - 1) / norm.ppf(_UPPER_LEVEL))
     means, stds = scales.moments(mean, variance)
     mixture = PredictiveMixture(
         np.ones(1), means[None], calibration * stds[None], (scales.transform,)
@@ -95,7 +95,7 @@ def _thinned_forecasts(
 def one_thread(series: Series) -> Iterator[None]:
     """Use one thread for a series of few rows, where more threads are slower."""
     count = torch.get_num_threads()
-    if len(series.learned) <= _FEW:
+    if len(series.learned) <= _MAX_ONE_THREAD:
         torch.set_num_threads(1)
     try:
         yield

@@ -34,14 +34,14 @@ __all__ = ["Found", "search"]
 _WINDOWS = 6.0
 # The ordered probit is a candidate for counts with a mean or median below the first number and all
 # counts below the second.
-_SMALL, _MOST = 10.0, 10_000.0
-_LIGHT = 1e-3  # weight up to which a member is dropped from the forecast of a long series
-_LEARNING = 0.6  # fraction of the budget for training on a long series; the rest is conditioning
-_SCREENING, _ROUNDS = 0.4, 5  # fraction of the budget, and rounds, of the search for outliers
-_FEWEST, _SHARE = 20, 0.02  # smallest number of targets, and largest fraction of outliers
-_OUTLYING, _LEAST = 12.0, 3.0  # smallest error of outliers: times the RMS of smaller ones; absolute
-_NEAR = 0.8  # smallest error of an outlier, relative to the rows before and after
-_GAIN = 0.5  # gain in mean log density of rolling forecasts that level shifts need
+_MAX_SMALL_MEAN, _MAX_COUNT = 10.0, 10_000.0
+_MIN_WEIGHT = 1e-3  # weight up to which a member is dropped from the forecast of a long series
+_TRAINING_TIME = 0.6  # fraction of the budget for training on a long series, before conditioning
+_SCREENING_TIME, _ROUNDS = 0.4, 5  # fraction of the budget, and rounds, of the search for outliers
+_MIN_TARGETS, _MAX_OUTLIERS = 20, 0.02  # smallest number of targets, largest fraction of outliers
+_OUTLIER_RATIO, _OUTLIER_ERROR = 12.0, 3.0  # least error, in RMS of smaller errors, and absolute
+_PEAK_RATIO = 0.8  # smallest error of an outlier, relative to the rows before and after
+_SHIFT_GAIN = 0.5  # gain in mean log density of rolling forecasts that level shifts need
 
 
 class Found(NamedTuple):
@@ -59,7 +59,7 @@ def search(forecaster: Any, series: Series) -> Found:
     seed = int(check_random_state(forecaster.random_state).randint(2**31 - 1))
     options = clone(forecaster).set_params(random_state=seed)
     whole = Session(budget=options.budget)
-    budget = whole.part(_LEARNING if series.is_long else 1.0)
+    budget = whole.part(_TRAINING_TIME if series.is_long else 1.0)
     session = Session(budget=budget, seed=seed, progress=options.progress)
     with torch.inference_mode(False), torch.enable_grad():  # independent of the caller's mode
         outliers, series, ready = _screen_series(options, series, session)
@@ -88,7 +88,7 @@ def _condition(members: list[Member], series: Series, session: Session) -> list[
     After Ctrl-C or the end of the budget, the remaining members stay conditioned on their training
     rows.
     """
-    kept = [member for member in members if member.weight > _LIGHT]
+    kept = [member for member in members if member.weight > _MIN_WEIGHT]
     try:
         for member in list(kept):
             if session.is_over:
@@ -113,8 +113,13 @@ def _transforms(options: Any, series: Series) -> list[Transform]:
     values = series.values
     found = candidate_transforms(options.transform, values, as_bounds(options.bounds))
     lower, upper = found[0].lower, found[0].upper
-    is_small = min(values.mean(), np.median(values)) < lower + _SMALL
-    if options.transform == "auto" and found[0].whole and is_small and values.max() < lower + _MOST:
+    is_small = min(values.mean(), np.median(values)) < lower + _MAX_SMALL_MEAN
+    if (
+        options.transform == "auto"
+        and found[0].whole
+        and is_small
+        and values.max() < lower + _MAX_COUNT
+    ):
         roots = [one for one in found if one.name in ("sqrt", "logit")]
         return [*roots, OrderedProbit.of(values, lower, upper)]
     return found
@@ -131,7 +136,7 @@ def _screen_series(
     """
     screening = clone(options).set_params(priors=True, recipe=None, progress=False)
     progress = options.progress and series.is_long
-    own = Session(budget=session.part(_SCREENING), progress=progress)
+    own = Session(budget=session.part(_SCREENING_TIME), progress=progress)
     outliers, trained = _find_outliers(screening, series, own)
     rest = series.select(~outliers)
     members = [one.candidate for one in trained if one.candidate is not None]
@@ -140,7 +145,7 @@ def _screen_series(
         shifted = replace(rest, shifts=level_shifts(best))
         keys = [(SHIFTED, best.scales.transform)] if shifted.shifts else []
         for one in train_candidates(train, keys, own, shared=(screening, shifted)):
-            if one.candidate and one.candidate.log_density - best.log_density > _GAIN:
+            if one.candidate and one.candidate.log_density - best.log_density > _SHIFT_GAIN:
                 rest, trained = shifted, [*trained, one]
     session.interrupted = own.interrupted
     is_candidate = options.priors and options.recipe is None and not outliers.any()
@@ -158,7 +163,7 @@ def _find_outliers(
     search is repeated without the outliers found.
     """
     outliers = np.zeros(len(series.time), bool)
-    if options.outliers == "keep" or len(outliers) < _FEWEST:
+    if options.outliers == "keep" or len(outliers) < _MIN_TARGETS:
         return outliers, []
     scales = _transforms(options, series)
     keys = [(screen(series), scale) for scale in dict.fromkeys((scales[0], scales[-1]))]
@@ -171,7 +176,7 @@ def _find_outliers(
         rows = reduce(np.intersect1d, [_outlying(member, rest) for member in members])
         count = int(outliers.sum()) + rows.size
         is_constant = np.ptp(np.delete(rest.values, rows)) == 0
-        if not rows.size or count > 1 + _SHARE * len(outliers) or is_constant:
+        if not rows.size or count > 1 + _MAX_OUTLIERS * len(outliers) or is_constant:
             break
         outliers[np.flatnonzero(~outliers)[rows]] = True
     return outliers, trained
@@ -195,9 +200,11 @@ def _far_errors(errors: np.ndarray) -> np.ndarray:
     order = np.argsort(errors)
     smaller = np.sqrt(np.cumsum(errors[order] ** 2) / np.arange(1, errors.size + 1))
     upper = np.arange(errors.size // 2, errors.size)
-    gaps = upper[errors[order[upper]] > np.maximum(_OUTLYING * smaller[upper - 1], _LEAST)]
+    gaps = upper[
+        errors[order[upper]] > np.maximum(_OUTLIER_RATIO * smaller[upper - 1], _OUTLIER_ERROR)
+    ]
     if not gaps.size:
         return gaps
     padded = np.concatenate([[0.0], errors, [0.0]])
-    largest = errors >= _NEAR * np.maximum(padded[:-2], padded[2:])
+    largest = errors >= _PEAK_RATIO * np.maximum(padded[:-2], padded[2:])
     return np.flatnonzero(largest & (errors >= errors[order[gaps[0]]]))

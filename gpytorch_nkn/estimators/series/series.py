@@ -11,16 +11,16 @@ from gpytorch_nkn.initialization import candidate_periods
 
 __all__ = ["Series", "view"]
 
-_STEPS = 4  # steps per unit of time, without a season
+_STEPS_PER_UNIT = 4  # steps per unit of time, without a season
 # Least numbers of last rows, longest seasons and horizons that a forecast uses.
 _ROWS, _SEASONS, _HORIZONS = 600, 4, 24
-_SAME = 1e-3  # largest change between equal values, in standard deviations
-_UNITS = 4.0  # longest horizon with the default priors, in units of time
+_MAX_STUCK_CHANGE = 1e-3  # largest change between equal values, in standard deviations
+_MAX_UNITS = 4.0  # longest horizon with the default priors, in units of time
 _THINNING = 1.5  # power of the position of a stratum that gives its distance from the dense rows
 _LEARNED = 900  # largest number of rows for the hyperparameters
-_SEARCHED = 2000  # number of last rows in which periods are searched, at quadratic cost
-_SHORTEST, _LONGEST = 3.0, 1 / 2.5  # shortest period in steps, longest in lengths of the series
-_HARMONICS = 6  # largest number of harmonics of a season
+_PERIOD_ROWS = 2000  # number of last rows in which periods are searched, at quadratic cost
+_MIN_PERIOD, _MAX_PERIOD = 3.0, 1 / 2.5  # shortest in steps, longest in lengths of the series
+_MAX_HARMONICS = 6  # largest number of harmonics of a season
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,12 @@ class Series:
     def unit(self) -> float:
         """Unit of time of the priors: the shortest season of at least two steps, or four steps."""
         long = [period for period in self.seasons if period >= 2 * self.step]
-        return long[0] if long else _STEPS * self.step
+        return long[0] if long else _STEPS_PER_UNIT * self.step
 
     @property
     def time_scale(self) -> float:
         """Time scale of the priors of levels, trends and lines, in units of :attr:`unit`."""
-        return max(1.0, self.horizon * self.step / self.unit / _UNITS)
+        return max(1.0, self.horizon * self.step / self.unit / _MAX_UNITS)
 
     def last(self, rows: int) -> Series:
         """Return the last rows of the series."""
@@ -104,7 +104,7 @@ class Series:
         longest = self.seasons[-1] / self.step if self.seasons else 0.0
         repeats = len(self.time) / len(np.unique(self.time))
         steps = max(_SEASONS * longest, _HORIZONS * self.horizon)
-        differ = np.abs(self.values - self.values[-1]) > _SAME * self.values.std()
+        differ = np.abs(self.values - self.values[-1]) > _MAX_STUCK_CHANGE * self.values.std()
         return max(_ROWS, int(steps * repeats), 2 * int(differ[::-1].argmax()))
 
     @property
@@ -137,12 +137,12 @@ class Series:
 
     def cycle(self) -> tuple[float, float] | None:
         """Return the strongest period not due to seasons or covariates, and its count of cycles."""
-        recent = self.last(_SEARCHED)
+        recent = self.last(_PERIOD_ROWS)
         time, values = recent.time, recent.values
         phases = [
             2 * np.pi * number * time / period
             for period in self.seasons
-            for number in range(1, min(int(period / recent.step / 2), _HARMONICS) + 1)
+            for number in range(1, min(int(period / recent.step / 2), _MAX_HARMONICS) + 1)
         ]
         if np.ptp(values) == 0:
             return None
@@ -157,7 +157,7 @@ class Series:
         for period in candidate_periods(time, residual, num_candidates=10).tolist():
             distances = [abs(1 / period - round(own / period) / own) for own in self.seasons]
             is_new = all(distance > 1.5 / span for distance in distances)
-            if is_new and _SHORTEST * recent.step <= period <= _LONGEST * span:
+            if is_new and _MIN_PERIOD * recent.step <= period <= _MAX_PERIOD * span:
                 return period, span / period
         return None
 

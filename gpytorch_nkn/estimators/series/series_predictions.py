@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SeriesPredictions"]
 
-_BEYOND = 2  # number of scored horizons above which a forecast gives a warning
+_MAX_HORIZONS = 2  # number of scored horizons above which a forecast gives a warning
 _SHOWN = 4, 20  # history in a plot, in lengths of the forecast: default, and limit of two seasons
 
 
@@ -287,7 +287,8 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         """Predict at rows ``M x (1 + C)``; warn of forecasts far longer than the scored ones."""
         past, (scored, windows) = self._time(self.observed_.index), self._scored
         ahead = np.unique(rows[rows[:, 0] > past.max(), 0]) - past.max()
-        if ahead.size > _BEYOND * scored and ahead[-1] > _BEYOND * scored * typical_step(past):
+        longest = _MAX_HORIZONS * scored
+        if ahead.size > longest and ahead[-1] > longest * typical_step(past):
             advice = f"set NKNForecaster(horizon={ahead.size}) to score all of them."
             if self.horizon is not None and self.horizon > scored:
                 advice = "the series is too short to score all of them."

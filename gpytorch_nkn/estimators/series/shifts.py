@@ -12,10 +12,10 @@ from gpytorch_nkn.estimators.series.member import Member
 __all__ = ["level_shifts"]
 
 _EVIDENCE = 15.0  # smallest likelihood-ratio statistic of a shift
-_RECENT = 1000  # number of last rows that are searched
-_MOST = 4  # largest number of shifts
-_FEWEST = 3  # smallest number of times before the first shift and after the last
-_NEW = 1e-6  # smallest fraction of a step's variance that the steps found do not explain
+_MAX_ROWS = 1000  # number of last rows that are searched
+_MAX_SHIFTS = 4  # largest number of shifts
+_MIN_TIMES = 3  # smallest number of times before the first shift and after the last
+_MIN_UNEXPLAINED = 1e-6  # least fraction of a step's variance that the steps found do not explain
 
 
 @torch.no_grad()
@@ -28,16 +28,16 @@ def level_shifts(member: Member) -> tuple[float, ...]:
     Reference: Chen and Liu (1993), Joint Estimation of Model Parameters and Outlier Effects in Time
     Series.
     """
-    process, scales = member.process().at(slice(-_RECENT, None)), member.scales
+    process, scales = member.process().at(slice(-_MAX_ROWS, None)), member.scales
     time = process.inputs[:, 0]
     times = time.unique()
-    between = (times[_FEWEST - 1 : -_FEWEST] + times[_FEWEST : 1 - _FEWEST]) / 2
+    between = (times[_MIN_TIMES - 1 : -_MIN_TIMES] + times[_MIN_TIMES : 1 - _MIN_TIMES]) / 2
     posterior = process.posterior()
     steps = posterior.whiten((time > between.unsqueeze(-1)).to(time))
     rest = posterior.whiten(posterior.residual.unsqueeze(0))[:, 0]
-    least = _NEW * steps.square().sum(0)
+    least = _MIN_UNEXPLAINED * steps.square().sum(0)
     found: list[float] = []
-    while len(found) < min(_MOST, len(between)):
+    while len(found) < min(_MAX_SHIFTS, len(between)):
         squares = steps.square().sum(0)
         gains = torch.where(squares > least, (steps.mT @ rest).square() / squares, 0.0)
         best = int(gains.argmax())

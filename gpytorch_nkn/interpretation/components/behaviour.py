@@ -18,12 +18,12 @@ from gpytorch_nkn.kernels import role_of
 __all__ = ["Behaviour", "Geometry", "Role", "behaviours_of", "roles_of"]
 
 _DISTANCES = 401  # number of distances at which correlations are evaluated
-_NEAR = (0.125, 0.25, 0.5, 1.0)  # additional short distances, in steps
-_STILL = 1e-6  # decrease of the correlation over the data below which a term is constant
-_SLOW = 0.25  # correlation length, relative to the span, above which a term is a trend
-_DRIFT = 0.5  # periods are equal if they differ by fewer cycles over the data
-_HARMONICS = 3  # highest harmonic that belongs to a cycle
-_FUNDAMENTAL = 0.25  # smallest importance of a fundamental period, relative to its harmonics
+_SHORT_DISTANCES = (0.125, 0.25, 0.5, 1.0)  # additional short distances, in steps
+_MAX_CONSTANT_DECREASE = 1e-6  # largest decrease of the correlation of a constant over the data
+_MIN_TREND_LENGTH = 0.25  # correlation length, relative to the span, above which a term is a trend
+_MAX_CYCLE_DIFFERENCE = 0.5  # periods are equal if they differ by fewer cycles over the data
+_MAX_HARMONIC = 3  # highest harmonic that belongs to a cycle
+_MIN_FUNDAMENTAL = 0.25  # smallest importance of a fundamental period, relative to its harmonics
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Role:
 def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
     """Return the behaviour of each term."""
     distances = geometry.span * torch.linspace(0, 1, _DISTANCES, dtype=torch.float64, device="cpu")
-    near = geometry.step * torch.tensor(_NEAR, dtype=torch.float64, device="cpu")
+    near = geometry.step * torch.tensor(_SHORT_DISTANCES, dtype=torch.float64, device="cpu")
     distances = torch.cat([distances, near]).unique()
     correlation = cache(lambda factor: _correlation(factor, distances))
     behaviours = []
@@ -118,7 +118,7 @@ def _lengths(curve: Tensor, distances: Tensor) -> tuple[float, float]:
     (low,) = torch.nonzero(curve <= level, as_tuple=True)
     length = float(distances[low[0]]) if low.numel() else math.inf
     fall = 1 - curve.min()
-    if not fall > _STILL:
+    if not fall > _MAX_CONSTANT_DECREASE:
         return length, math.inf
     (low,) = torch.nonzero(1 - curve >= (1 - level) * fall, as_tuple=True)
     return length, float(distances[low[0]])
@@ -145,7 +145,7 @@ def _role(behaviour: Behaviour, geometry: Geometry, periods: dict[float, float])
         return Role("trend")
     # without a linear factor, the constant part of a term only shifts the level
     length = behaviour.length if behaviour.degree else behaviour.relative_length
-    if length < _SLOW * geometry.span:
+    if length < _MIN_TREND_LENGTH * geometry.span:
         return Role("variation")
     still = math.isinf(length) and not behaviour.degree and not behaviour.periods
     return Role("constant" if still else "trend")
@@ -181,7 +181,7 @@ def _fundamental_periods(
             continue
         # a longer period is fundamental only if its own terms are important
         harmonics = [p for p in leaders if p < leader and _same(leader, p, geometry)]
-        if all(matters[leader] >= _FUNDAMENTAL * matters[p] for p in harmonics):
+        if all(matters[leader] >= _MIN_FUNDAMENTAL * matters[p] for p in harmonics):
             fundamentals.append(leader)
     return {
         period: next((p for p in fundamentals if _same(p, period, geometry)), period)
@@ -194,7 +194,10 @@ def _cycles(behaviour: Behaviour) -> list[float]:
     return [period for period in behaviour.periods if behaviour.length >= period]
 
 
-def _same(leader: float, period: float, geometry: Geometry, harmonics: int = _HARMONICS) -> bool:
+def _same(leader: float, period: float, geometry: Geometry, harmonics: int = _MAX_HARMONIC) -> bool:
     """Return whether ``period`` is ``leader`` or one of its harmonics, over all of the data."""
     repeats = max(1, round(leader / period))
-    return repeats <= harmonics and abs(repeats / leader - 1 / period) * geometry.span < _DRIFT
+    return (
+        repeats <= harmonics
+        and abs(repeats / leader - 1 / period) * geometry.span < _MAX_CYCLE_DIFFERENCE
+    )

@@ -35,10 +35,10 @@ By = Literal["auto", "role", "columns"]
 _BY: tuple[By, ...] = get_args(By)
 _FOLDS = 10
 _TERMS, _COLUMN_TERMS = 10_000, 1000
-_EXACT = 1e-10  # dropped share below which the expansion counts as exact
-_SIGNIFICANT = 3.0  # standard errors; a larger decrease of the error is significant
+_MAX_EXACT_DROPPED = 1e-10  # dropped share below which the expansion counts as exact
+_MIN_STANDARD_ERRORS = 3.0  # standard errors; a larger decrease of the error is significant
 _GRID = 400  # number of points of a curve in addition to the data
-_PAST = 200  # number of points of a curve after the data
+_FORECAST_POINTS = 200  # number of points of a curve after the data
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +188,7 @@ class Decomposition:
                 The horizon is negative, or positive for a series with covariates.
         """
         last, length = float(self.gp.time.max()), self.gp.time_span(horizon)
-        past = last + np.linspace(0, length, _PAST + 1)[1:]
+        past = last + np.linspace(0, length, _FORECAST_POINTS + 1)[1:]
         curves, _ = self.curves_at(past if length else past[:0], labels=True)
         return curves
 
@@ -307,7 +307,7 @@ def decompose_gp(
         max_terms = _COLUMN_TERMS if by == "columns" else _TERMS
     expansion = expand_source(gp, max_terms)
     components = _components(expansion, by, gp)
-    if expansion.dropped > max(_EXACT, 100 * torch.finfo(gp.inputs.dtype).eps):
+    if expansion.dropped > max(_MAX_EXACT_DROPPED, 100 * torch.finfo(gp.inputs.dtype).eps):
         components.append(Component("pruned terms", (), is_rest=True))
     return _ordered(components, gp, expansion, max_components, by_share=by == "columns")
 
@@ -480,7 +480,7 @@ def _held_out_errors(
 def _is_positive(drops: Tensor) -> bool:
     """Return whether the mean difference of paired errors is significantly positive."""
     standard_error = float(drops.std()) / drops.numel() ** 0.5 if drops.numel() > 1 else 0.0
-    return float(drops.mean()) > _SIGNIFICANT * standard_error
+    return float(drops.mean()) > _MIN_STANDARD_ERRORS * standard_error
 
 
 def _blocks(inputs: Tensor) -> list[Tensor]:

@@ -15,7 +15,7 @@ from gpytorch_nkn.interpretation.source import FittedGP
 
 __all__ = ["Averages", "Empirical", "contrast", "draw_rows", "independent_copies", "set_columns"]
 
-_COPIES = 200  # smallest sample of rows with independent columns, unless all combinations are fewer
+_MIN_COPIES = 200  # least sample of rows with independent columns, unless fewer combinations exist
 _ENTRIES = 2**20  # covariance entries held in memory
 
 
@@ -191,10 +191,10 @@ def independent_copies(
     Rows and values are combined in all ways if these are few, otherwise quasi-randomly.
     """
     n, k = len(rows), len(columns)
-    if n ** (1 + k) <= _COPIES:
+    if n ** (1 + k) <= _MIN_COPIES:
         chosen = np.indices((n,) * (1 + k)).reshape(1 + k, -1).T
     else:
-        times = -(-_COPIES // n)
+        times = -(-_MIN_COPIES // n)
         sequence = qmc.Halton(1 + k, rng=rng).random(n * times)
         chosen = sequence.argsort(0).argsort(0) // times
     values = [np.sort(rows[:, i])[chosen[:, 1 + k]] for k, i in enumerate(columns)]

@@ -38,11 +38,11 @@ _POINTS, _PAIR_POINTS = 60, 19  # positions of a main effect, and per column of 
 _SHARE_POINTS = 100  # quantiles per column for the share of a pair
 # Rows and quantiles per column for approximate shares of pairs, in two rounds
 _SCREEN, _ROUGH_SCREEN = (30, 6), (10, 4)
-_SCREENED = 100  # largest number of pairs in the first, rough round
-_VISIBLE = 5e-3  # smallest share of a pair in the result
-_COVER = 200  # points over which the uncertain share is averaged
-_DISCRETE = 8  # largest number of different values of a discrete column
-_FLAT = 1e-12  # relative standard deviation below which a prediction is constant
+_MAX_SCREENED = 100  # largest number of pairs in the first, rough round
+_MIN_SHARE = 5e-3  # smallest share of a pair in the result
+_UNCERTAINTY_POINTS = 200  # points over which the uncertain share is averaged
+_MAX_DISCRETE = 8  # largest number of different values of a discrete column
+_MAX_CONSTANT_STD = 1e-12  # relative standard deviation below which a prediction is constant
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,13 +265,15 @@ class _Study:
         else:
             predict(inputs.T)
         variance = float(np.var(np.concatenate(values)))
-        if variance <= (_FLAT * average.largest) ** 2:
+        if variance <= (_MAX_CONSTANT_STD * average.largest) ** 2:
             return np.zeros(dim), np.zeros(dim), 0.0
         return first, total, variance
 
     def uncertain(self, seed: int) -> float:
         """Return the posterior variance of the centred function, as a share of its variance."""
-        uniform = qmc.Halton(self.inputs.shape[1], rng=np.random.default_rng(seed)).random(_COVER)
+        uniform = qmc.Halton(self.inputs.shape[1], rng=np.random.default_rng(seed)).random(
+            _UNCERTAINTY_POINTS
+        )
         columns = zip(self.inputs.T, uniform.T, strict=True)
         points = np.stack([Empirical(column).ppf(u) for column, u in columns], axis=-1)
         mean, std = self.average.contrast(points[:, None], points)
@@ -321,9 +323,9 @@ class _Study:
         """Return up to ``number`` pairs with visible shares, by decreasing approximate share."""
         gaps = total_order - first_order
         # total indices are means of squares, and therefore accurate if small
-        varying = np.flatnonzero(total_order >= _VISIBLE / 2).tolist()
+        varying = np.flatnonzero(total_order >= _MIN_SHARE / 2).tolist()
         pairs = sorted(combinations(varying, 2), key=lambda p: -min(gaps[p[0]], gaps[p[1]]))
-        pairs = pairs[:_SCREENED]
+        pairs = pairs[:_MAX_SCREENED]
         for (num_rows, points), kept in ((_ROUGH_SCREEN, 3 * number), (_SCREEN, number)):
             rows, shares = self.rows(num_rows), {}
             for i, j in pairs:
@@ -331,7 +333,7 @@ class _Study:
                 table = self.average.mean(set_columns(rows, {i: a[:, None], j: b})).mean(-1)
                 shares[i, j] = _interaction_variance(table) / variance
             pairs = sorted(shares, key=lambda pair: -shares[pair])[:kept]
-        return [pair for pair in pairs if shares[pair] >= _VISIBLE]
+        return [pair for pair in pairs if shares[pair] >= _MIN_SHARE]
 
 
 def _interaction_variance(table: np.ndarray) -> float:
@@ -344,7 +346,7 @@ def _interaction_variance(table: np.ndarray) -> float:
 def positions(values: np.ndarray, points: int, ends: Any = None) -> np.ndarray:
     """Return evenly spaced points of a column, or its values (if discrete, or for 0 points)."""
     different = np.unique(values)
-    if not points or len(different) <= min(points, _DISCRETE) < len(values):
+    if not points or len(different) <= min(points, _MAX_DISCRETE) < len(values):
         return different
     low, high = different[[0, -1]] if ends is None else ends
     return np.linspace(low, high, points if high > low else 1)

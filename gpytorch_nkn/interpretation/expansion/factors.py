@@ -39,7 +39,7 @@ __all__ = [
 
 Columns = tuple[int, ...] | None
 
-_FEW = 4  # largest number of columns in a label
+_MAX_NAMES = 4  # largest number of columns in a label
 
 
 def on_columns(kernel: Kernel, columns: Columns) -> Kernel:
@@ -94,7 +94,7 @@ def label_of(kernel: Kernel, units: Units) -> str:
     which = ""
     if len(units.x_scale) > 1 and columns is not None:
         names = [units.names[column] for column in seen]
-        which = f"[{', '.join(names) if len(names) <= _FEW else f'{len(names)} columns'}]"
+        which = f"[{', '.join(names) if len(names) <= _MAX_NAMES else f'{len(names)} columns'}]"
     if role_of(kernel) == "step":
         ends = {units.position(float(v), seen[0]) for v in kernel.location.detach().flatten()}
         return f"{name_of(kernel)}{which}({' to '.join(sorted(ends))})"
@@ -107,7 +107,7 @@ def label_of(kernel: Kernel, units: Units) -> str:
     parts = [units.length(values[..., i], column) for i, column in enumerate(seen)]
     if len(set(parts)) == 1:
         parts = parts[:1]
-    elif len(parts) > _FEW:
+    elif len(parts) > _MAX_NAMES:
         scales = values.new_tensor(units.x_scale[list(seen)])
         lengths = (values * scales).flatten()
         parts = [f"{three_digits(float(lengths.min()))} to {three_digits(float(lengths.max()))}"]

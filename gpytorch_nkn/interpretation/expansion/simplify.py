@@ -44,9 +44,9 @@ from gpytorch_nkn.linalg import gaussian_negative_log_likelihood
 __all__ = ["Simplification", "simplify", "words_of"]
 
 _BLOCKS = 8  # number of cross-validation blocks
-_SHORT, _LONG, _LAST = 12, 60, 300  # iterations of L-BFGS: all trials, finalists, final refit
+_TRIAL_STEPS, _FINALIST_STEPS, _FINAL_STEPS = 12, 60, 300  # iterations of L-BFGS
 _FINALISTS = 3  # number of short fits that are continued
-_GAIN = 1e-3  # smallest improvement of BIC in nats
+_MIN_GAIN = 1e-3  # smallest improvement of BIC in nats
 
 
 def simplify(
@@ -191,10 +191,10 @@ class _Search:
             if self.best is before:
                 break
         assert self.best is not None
-        for fitted in self._fit_all([(self.best, self.best.parts)], _LAST):
+        for fitted in self._fit_all([(self.best, self.best.parts)], _FINAL_STEPS):
             self._accept(fitted, 0.0)
 
-    def _accept(self, found: _State | None, gain: float = _GAIN) -> bool:
+    def _accept(self, found: _State | None, gain: float = _MIN_GAIN) -> bool:
         if found is None or (self.best is not None and found.value <= self.best.value + gain):
             return False
         self.best = found
@@ -219,7 +219,7 @@ class _Search:
         while True:
             *others, last = found.parts
             less = self._best_of((found, (*others, part)) for part in shorter(last))
-            if less is None or less.value <= found.value + _GAIN:
+            if less is None or less.value <= found.value + _MIN_GAIN:
                 return self._accept(found)
             found = less
 
@@ -236,9 +236,11 @@ class _Search:
 
     def _best_of(self, trials: Iterable[tuple[_State, Sequence[Part]]]) -> _State | None:
         """Return the best trial after short fits of all and long fits of the finalists."""
-        short = sorted(self._fit_all(trials, _SHORT), key=lambda state: -state.value)
+        short = sorted(self._fit_all(trials, _TRIAL_STEPS), key=lambda state: -state.value)
         finalists = [(state, state.parts) for state in short[:_FINALISTS]]
-        return max(self._fit_all(finalists, _LONG), key=lambda state: state.value, default=None)
+        return max(
+            self._fit_all(finalists, _FINALIST_STEPS), key=lambda state: state.value, default=None
+        )
 
     def _fit_all(
         self, trials: Iterable[tuple[_State, Sequence[Part]]], iterations: int

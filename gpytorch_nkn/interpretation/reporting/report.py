@@ -43,9 +43,9 @@ from gpytorch_nkn.linalg import psd_root
 
 __all__ = ["Forecast", "Report", "Section", "report"]
 
-_PAST, _MOST_PAST = 200, 1000  # least and largest number of forecast points
-_MOST_SPANS = 100  # largest horizon in spans of the data
-_USUAL_POINTS = 2500
+_MIN_POINTS, _MAX_POINTS = 200, 1000  # least and largest number of forecast points
+_MAX_SPANS = 100  # largest horizon in spans of the data
+_MAX_UNWARNED = 2500
 _ADVICE = (
     "its time grows with the cube of the number of points, to minutes for 4,500. Faster: effects "
     "alone, or a report on a model of some of the points."
@@ -55,7 +55,7 @@ _TASK_POINTS, _TASK_DRAWS, _TASK_PAIRS = 1000, 500, 6  # limits for the correlat
 _EFFECTS = 6  # largest number of figures of main effects, and of pairs
 _HISTORY, _SHOWN_POINTS = 4, 30  # horizons, and least number of points, shown before a forecast
 _TERMS = "Terms of the kernel, with shares of its diagonal"
-_WIDE = 60  # characters of a label along the horizontal axis
+_AXIS_CHARACTERS = 60  # characters of a label along the horizontal axis
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +176,9 @@ class Report(Findings):
 
     def _x_label(self) -> str:
         is_date = np.issubdtype(self.x.dtype, np.datetime64)
-        return literal(_with_unit(self.units.names[0], "" if is_date else self.units.x_unit), _WIDE)
+        return literal(
+            _with_unit(self.units.names[0], "" if is_date else self.units.x_unit), _AXIS_CHARACTERS
+        )
 
     def _y_label(self) -> str:
         return literal(_with_unit(self.units.y_name, self.units.y_unit))
@@ -254,7 +256,7 @@ def report(
     number, dim = gp.inputs.shape
     if number < 3:
         raise ValueError(f"A report needs at least 3 points, got {number}.")
-    warn_of_size("report", number, _USUAL_POINTS, _ADVICE, "points")
+    warn_of_size("report", number, _MAX_UNWARNED, _ADVICE, "points")
     if gp.is_series:
         if bool((gp.time == gp.time[:1]).all()):
             raise ValueError("A report on a series needs distinct times, got one for all points.")
@@ -323,9 +325,9 @@ def _continuation(gp: FittedGP, horizon: Any, future: Any) -> tuple[float, Tenso
     if horizon is None:
         return 0.1 * span, None
     length = gp.time_span(horizon)
-    if not 0 < length <= _MOST_SPANS * span:
+    if not 0 < length <= _MAX_SPANS * span:
         raise ValueError(
-            f"horizon must be positive and at most {_MOST_SPANS} times the span of the data, "
+            f"horizon must be positive and at most {_MAX_SPANS} times the span of the data, "
             f"{span * gp.time_scale:.4g}, got {length * gp.time_scale:.4g}."
         )
     return length, None
@@ -337,7 +339,7 @@ def _series(
     gp, units = split.gp, split.gp.units
     geometry, has_covariates = Geometry.of(gp.time), gp.inputs.size(-1) > 1
     train = gp.inputs[:, 0].double().cpu().numpy()
-    points = int(np.clip(2 * length / geometry.step, _PAST, _MOST_PAST))
+    points = int(np.clip(2 * length / geometry.step, _MIN_POINTS, _MAX_POINTS))
     past = train[-1] + np.linspace(0, length, points)[1:]
     near = past[past <= train[-1] + geometry.span]  # longer curves would hide the data
     curves, total = split.curves_at(near[:0] if has_covariates else near)

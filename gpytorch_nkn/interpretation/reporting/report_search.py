@@ -43,9 +43,9 @@ __all__ = ["SearchReport", "SearchSlice", "report_search"]
 
 _GRID = 101  # points of a slice
 _SLICES = 6
-_NAMED = 6  # largest number of written columns of a point
+_MAX_NAMED = 6  # largest number of written columns of a point
 _CANDIDATES = 4  # largest number of written next points
-_TINY = 1e-8  # last printed digit of a value, relative to differences of values
+_LAST_DIGIT = 1e-8  # last printed digit of a value, relative to differences of values
 
 
 @dataclass(frozen=True, eq=False)
@@ -361,8 +361,8 @@ def _point_text(point: np.ndarray, order: Sequence[int], units: Units) -> str:
         value, levels = float(point[k]), units.levels(k, point[k : k + 1])
         text = f"{value:.0f}" if value.is_integer() else three_digits(value)
         parts.append(f"{units.names[k]} = {text if levels is None else levels[0]}")
-    more = len(parts) - _NAMED
-    return listed(parts if more <= 1 else [*parts[:_NAMED], f"{more} more"])
+    more = len(parts) - _MAX_NAMED
+    return listed(parts if more <= 1 else [*parts[:_MAX_NAMED], f"{more} more"])
 
 
 def _checks(z: np.ndarray, skill: float) -> list[str]:
@@ -387,4 +387,4 @@ def _skill(values: np.ndarray, predicted: np.ndarray) -> float:
 
 def _value_text(value: float, change: float) -> str:
     """Write a value with at least two significant digits."""
-    return rounded(value, max(min(change, abs(value)), _TINY * change))
+    return rounded(value, max(min(change, abs(value)), _LAST_DIGIT * change))

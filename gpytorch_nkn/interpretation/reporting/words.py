@@ -28,15 +28,15 @@ from gpytorch_nkn.kernels import role_of, spec_of
 __all__ = ["describe_checks", "describe_component", "describe_effects", "std_text"]
 
 _PAIRS = 3  # largest number of named pairs
-_STRAIGHT = 0.99  # R squared above which a trend is a straight line
-_TURN = 0.05  # reversal, relative to the range of a curve, that counts as a turn
-_STEEPER = 1.5  # least ratio of the changes in the two halves of a trend that gets steeper
-_FLAT = 0.02  # largest range of a constant level, in standard deviations of the targets
-_EXACT = 2.0  # least correlation length of an exact cycle, in spans of the data
-_WALK = 0.05  # least standard deviation of a named random walk, relative to the component
-_DAYS = np.timedelta64(2, "D")  # range of dates above which hours are omitted
-_FACTOR = 4.0  # least factor that is not written as a percentage
-_ALONE = 0.25  # largest correlation length, in steps, of uncorrelated neighbours
+_MIN_R_SQUARED = 0.99  # R squared above which a trend is a straight line
+_MIN_REVERSAL = 0.05  # reversal, relative to the range of a curve, that counts as a turn
+_MIN_STEEPENING = 1.5  # least ratio of the changes in the two halves of a trend that gets steeper
+_MAX_LEVEL_RANGE = 0.02  # largest range of a constant level, in standard deviations of the targets
+_MIN_EXACT_SPANS = 2.0  # least correlation length of an exact cycle, in spans of the data
+_MIN_WALK = 0.05  # least standard deviation of a named random walk, relative to the component
+_MAX_HOURLY_SPAN = np.timedelta64(2, "D")  # range of dates above which hours are omitted
+_MIN_FACTOR = 4.0  # least factor that is not written as a percentage
+_MAX_UNCORRELATED = 0.25  # largest correlation length, in steps, of uncorrelated neighbours
 
 
 def describe_component(
@@ -69,7 +69,7 @@ def _course(x: np.ndarray, mean: np.ndarray, targets_std: float, units: Units) -
     """Return facts on the posterior mean of a trend."""
     change = float(np.ptp(mean))
     facts = {"rises": bool(mean[-1] > mean[0]), "unit": singular(units.x_unit)}
-    if change <= _FLAT * targets_std:
+    if change <= _MAX_LEVEL_RANGE * targets_std:
         level = _with_unit(_level(mean.mean(), mean, targets_std, units), units)
         return facts | {"shape": "level", "end": level}
     facts |= {
@@ -81,22 +81,22 @@ def _course(x: np.ndarray, mean: np.ndarray, targets_std: float, units: Units) -
     slope = (mean[-1] - mean[0]) / (x[-1] - x[0])
     halfway = np.interp((x[0] + x[-1]) / 2, x, mean)
     before, after = abs(np.diff(units.original(np.array([mean[0], halfway, mean[-1]]))))
-    if 1 - ((mean - line) ** 2).sum() / ((mean - mean.mean()) ** 2).sum() > _STRAIGHT:
+    if 1 - ((mean - line) ** 2).sum() / ((mean - mean.mean()) ** 2).sum() > _MIN_R_SQUARED:
         rate = _with_unit(three_digits((before + after) / (x[-1] - x[0])), units)
         shape = "a straight line" if units.link is None else units.of_model("a straight line")
         if units.log_targets:
             shape, rate = "exponential", percent(abs(math.expm1(slope)))
         return facts | {"shape": "straight", "line": shape, "rate": rate}
-    if _turns(mean, _TURN * change):
+    if _turns(mean, _MIN_REVERSAL * change):
         return facts | {"shape": "turning"}
-    shape = "flatter" if before > _STEEPER * after else ""
-    return facts | {"shape": "steeper" if after > _STEEPER * before else shape}
+    shape = "flatter" if before > _MIN_STEEPENING * after else ""
+    return facts | {"shape": "steeper" if after > _MIN_STEEPENING * before else shape}
 
 
 def _random_walks(component: Component, units: Units) -> str:
     """Return words for random walks and level shifts in a trend."""
     moving = [term for term in component.terms if term.factors]
-    least = _WALK**2 * sum(term.mean_share() for term in moving)
+    least = _MIN_WALK**2 * sum(term.mean_share() for term in moving)
     roles = [{role_of(factor) for factor in term.factors} for term in moving]
     found = [
         words_of(term, units)
@@ -118,7 +118,7 @@ def _recurrence(component: Component, geometry: Geometry, units: Units) -> dict[
         return {
             "period": length_text(period * scale, unit),
             "name": period_name(period * scale, unit),
-            "exact": length >= _EXACT * geometry.span,
+            "exact": length >= _MIN_EXACT_SPANS * geometry.span,
             "fast": length < 2 * period,
             "length": length_text(length * scale, unit),
         }
@@ -128,7 +128,7 @@ def _recurrence(component: Component, geometry: Geometry, units: Units) -> dict[
         for term, b in zip(component.terms, behaviours, strict=True)
     ]
     return {
-        "alone": relative <= _ALONE * geometry.step,
+        "alone": relative <= _MAX_UNCORRELATED * geometry.step,
         "length": length_text(_weighted_median(lengths, shares) * scale, unit),
         "fades": np.dot(fading, shares) > 0.5 * shares.sum(),  # long periods repeat
     }
@@ -173,7 +173,7 @@ def _main_effect(effect: Effect, units: Units) -> dict[str, Any]:
         return facts | ends | {"kind": "levels", "step": _step(-change, units)}
     low, high, most, least = _positions(grid, [0, -1, mean.argmax(), mean.argmin()])
     facts |= {"low": low, "high": high, "rises": bool(mean[-1] > mean[0])}
-    if _turns(mean, _TURN * change):
+    if _turns(mean, _MIN_REVERSAL * change):
         facts["at"] = "on" if grid.dtype.kind == "M" else "at"
         return facts | {"kind": "wave", "step": _step(change, units), "most": most, "least": least}
     return facts | {"kind": "slope", "step": _step(mean[-1] - mean[0], units)}
@@ -183,7 +183,7 @@ def _positions(grid: np.ndarray, shown: list[Any]) -> list[str]:
     """Write the ends of a grid and other positions on it."""
     span = grid[-1] - grid[0]
     if grid.dtype.kind == "M":
-        return np.datetime_as_string(grid[shown], "D" if span > _DAYS else "m").tolist()
+        return np.datetime_as_string(grid[shown], "D" if span > _MAX_HOURLY_SPAN else "m").tolist()
     whole = bool((grid[[0, -1]] % 1 == 0).all()) and abs(grid).max() < 1e6
     ends = [f"{end:g}" if whole else rounded(end, span) for end in grid[shown[:2]]]
     return ends + [rounded(position, 0.1 * span) for position in grid[shown[2:]]]
@@ -242,7 +242,7 @@ def std_text(std: float, units: Units) -> str:
 def _step(change: float, units: Units) -> str:
     """Write a difference of the targets; of logarithms as a percentage or, if large, a factor."""
     if units.log_targets:
-        if change > math.log(_FACTOR):
+        if change > math.log(_MIN_FACTOR):
             return f"a factor of {three_digits(math.exp(change))}"
         return percent(abs(math.expm1(change)))
     text = three_digits(abs(change))

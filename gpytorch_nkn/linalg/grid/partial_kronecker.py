@@ -17,7 +17,7 @@ from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen, kronecker_multipl
 __all__ = ["PartialGrid", "PartialKronecker", "put_slices", "take_slices"]
 
 _CHUNK_ELEMENTS = 2**23  # elements of a temporary array
-_TOLERATED = 10.0  # largest residual without a warning, in tolerances
+_MAX_RESIDUAL = 10.0  # largest residual without a warning, in tolerances
 _SLACK = 3.0  # tolerance of solves for derivatives, in tolerances of the system
 _MAX_SURPLUS = 1.5  # largest size of a sub-grid treated as a whole, relative to its missing cells
 
@@ -220,10 +220,10 @@ class PartialKronecker:
                 for one, left in ((best_value, best_residual), (value, residual))
             )
             best_value = torch.where(after > before, value, best_value)
-        if not best <= _TOLERATED * tolerance:  # equal messages of many solves appear once
+        if not best <= _MAX_RESIDUAL * tolerance:  # equal messages of many solves appear once
             warnings.warn(
                 f"After {self.max_iterations} conjugate gradient iterations the relative residual "
-                f"of a solve is above {_TOLERATED * tolerance:.2g}. A larger max_iterations, "
+                f"of a solve is above {_MAX_RESIDUAL * tolerance:.2g}. A larger max_iterations, "
                 "float64 or more noise would help.",
                 NumericalWarning,
                 stacklevel=3,
