@@ -52,18 +52,16 @@ class StructureKernel(BatchKernel):
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Return values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``."""
-        members = self.members
-
-        def values(number: int, one: Tensor, two: Tensor) -> Tensor:
-            return kernel_values(self.kernels[number], one, two, diag)
-
+        members, kernels = self.members, self.kernels
         where = -2 if diag else -3  # batch dimension
         if members.dim() == 0:
-            return values(int(members), x1, x2)
+            return kernel_values(kernels[int(members)], x1, x2, diag)
         if members.dim() == 1 and _is_shared(x1) and _is_shared(x2):
             x1, x2 = (x if x.dim() == 2 else x.squeeze(-3) for x in (x1, x2))
             numbers, inverse = members.unique(return_inverse=True)
-            found = torch.stack([values(n, x1, x2) for n in numbers.tolist()], where)
+            found = torch.stack(
+                [kernel_values(kernels[n], x1, x2, diag) for n in numbers.tolist()], where
+            )
             return found.index_select(where, inverse)
         shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], members.shape)
         x1, x2 = (x.expand(*shape, *x.shape[-2:]).flatten(0, -3) for x in (x1, x2))
@@ -71,7 +69,7 @@ class StructureKernel(BatchKernel):
         entries = {
             number: (members == number).nonzero()[:, 0] for number in members.unique().tolist()
         }
-        parts = [values(number, x1[own], x2[own]) for number, own in entries.items()]
+        parts = [kernel_values(kernels[n], x1[i], x2[i], diag) for n, i in entries.items()]
         found = torch.cat(parts)[torch.cat([*entries.values()]).argsort()]
         return found.view(*shape, *found.shape[1:])
 

@@ -280,20 +280,6 @@ def _step(layer: Any, batch_shape: torch.Size) -> _Step:
     raise NotImplementedError(f"The layer {layer!r} has no random features.")
 
 
-class _Step:
-    """Layer that passes masses from inputs to outputs, and draws from outputs to inputs."""
-
-    def masses(self, incoming: Tensor, is_stationary: bool) -> Tensor:
-        """Return masses ``B x O`` of output units, given masses ``B x C`` of input units."""
-        raise NotImplementedError
-
-    def descend(
-        self, draws: Draws, units: Tensor, features: RandomFeatures
-    ) -> tuple[Draws, Tensor]:
-        """Return draws of input units, given draws of output units."""
-        raise NotImplementedError
-
-
 class _Choice:
     """Stratified choice with given weights."""
 
@@ -317,8 +303,12 @@ class _Choice:
         return choice
 
 
-class _Mixture(_Step):
-    """Non-negative combinations ``B x O x C`` with constants ``B x O``."""
+class _Mixture:
+    """Non-negative combinations ``B x O x C`` with constants ``B x O``.
+
+    A layer passes masses from inputs to outputs, and draws from outputs to inputs: ``masses`` maps
+    ``B x C`` to ``B x O``, and ``descend`` maps draws of output units to draws of input units.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
         self._weight = weight
@@ -337,7 +327,7 @@ class _Mixture(_Step):
         return draws[goes_on], choice[goes_on]
 
 
-class _Products(_Step):
+class _Products:
     """Products of neighbouring groups."""
 
     def __init__(self, groups: Sequence[int]):
@@ -354,7 +344,7 @@ class _Products(_Step):
         return draws, self._starts[units[origin]] + number
 
 
-class _PowerSeries(_Step):
+class _PowerSeries:
     """Power series of each unit; a power ``m`` is a product of ``m`` factors."""
 
     def __init__(self, coefficients: str | Sequence[float]):
@@ -385,6 +375,9 @@ class _PowerSeries(_Step):
         power = self._choice.make(draws, units, features)
         draws, origin, _ = draws.split(power)
         return draws, units[origin]
+
+
+_Step = _Mixture | _Products | _PowerSeries
 
 
 class _Composite(Measure):

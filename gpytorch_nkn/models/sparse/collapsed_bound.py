@@ -170,7 +170,7 @@ class CollapsedGP:
         sums = [factor.new_zeros(factor.shape[:-2] + shape) for shape in shapes]
         inputs, noise = self.inputs(), self.noise()
         noise = noise.expand(*noise.shape[:-1], self.num_data)
-        for rows in self.chunks(self.num_data):
+        for rows in self.chunks():
             own = inputs[..., rows, :], factor, self.targets[..., rows], noise[..., rows]
             part: Any = checkpoint(self.sums, *own, use_reentrant=False, preserve_rng_state=False)
             sums = [total + one for total, one in zip(sums, part, strict=True)]
@@ -186,12 +186,12 @@ class CollapsedGP:
         terms = errors.square() + prior.double() / noise + noise.log() + math.log(2 * math.pi)
         return half @ half.mT, (half @ errors.unsqueeze(-1)).squeeze(-1), terms.sum(-1)
 
-    def chunks(self, num_rows: int) -> Iterator[slice]:
+    def chunks(self) -> Iterator[slice]:
         """Yield chunks of rows whose kernel values fit into memory."""
         shape = torch.broadcast_shapes(self.points.shape[:-2], self.kernel.batch_shape)
         size = max(1, _CHUNK_ENTRIES // (self.points.size(-2) * max(1, shape.numel())))
-        for start in range(0, num_rows, size):
-            yield slice(start, min(start + size, num_rows))
+        for start in range(0, self.num_data, size):
+            yield slice(start, min(start + size, self.num_data))
 
     @property
     def num_data(self) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
 import torch
 from gpytorch.kernels import Kernel
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from gpytorch_nkn._devices import permutation
 from gpytorch_nkn.fit import (
+    FitResult,
     FlatParameters,
     Recipe,
     Rows,
@@ -63,18 +65,18 @@ def learn_on_blocks(
     gp = PartsGP(rows.x, rows.y, *deepcopy((kernel, mean, rows.likelihood(likelihood))))
     if not any(parameter.requires_grad for parameter in gp.parameters()):
         return
-    options: dict[str, Any] = {
-        "restarts": restarts,
-        "recipe": Recipe(adam_steps=0, lbfgs_iterations=150),
-        "budget": session.part(_START_SHARE),
-        "seed": session.seed,
-        "progress": session.progress,
-    }
+    fit: Callable[..., FitResult] = fit_best_of
+    if whole:
+        fit = partial(fit_in_stages, block_size=block_size, max_blocks=_MAX_BLOCKS)
     with torch.enable_grad():
-        if whole:
-            result = fit_in_stages(gp, block_size=block_size, max_blocks=_MAX_BLOCKS, **options)
-        else:
-            result = fit_best_of(gp, **options)
+        result = fit(
+            gp,
+            restarts=restarts,
+            recipe=Recipe(adam_steps=0, lbfgs_iterations=150),
+            budget=session.part(_START_SHARE),
+            seed=session.seed,
+            progress=session.progress,
+        )
     load_parts((kernel, mean, likelihood), result.model)
     session.interrupted = result.interrupted
 

@@ -407,7 +407,7 @@ class _State:
             spread = self.factor.diagonal(dim1=-2, dim2=-1).log().sum()
             total = self.log_prior() - spread - 0.5 * (root.square().sum() - self.mean.numel())
             total = total - 0.5 * self.mean.square().sum()
-            for rows in gp.chunks(gp.num_data):
+            for rows in gp.chunks():
                 expected, batch = self.observe(rows, factor)
                 total = total + expected.detach()
                 sums = self.sums_of(*(part.detach() for part in batch))
