@@ -190,7 +190,7 @@ def choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], str, 
         others = [name for name in others if name not in timely] or others
     if target is None and len(others) != 1:
         names = quoted(others or frame)
-        raise ValueError(f"The target may be any of {names}: name it by {option('target')}.")
+        raise ValueError(f"The target may be any of {names}: choose one with {option('target')}.")
     reading.target = target = target or others[0]
     used = {*found.values(), target, *covariates, *timely}
     return found, target, [name for name in numbers if name not in used]
@@ -211,7 +211,7 @@ def _rising(frame: pd.DataFrame, numbers: list[str], timely: set[str], target: s
     if not any(ranks[best]):
         raise ValueError(
             f"Which column holds the time? No dates, and none of {quoted(ranks)} rises from row to "
-            f"row: name it by {option('time')}, or set {option('time', 'rows')}."
+            f"row: name it with {option('time')}, or set {option('time', 'rows')}."
         )
     return best
 

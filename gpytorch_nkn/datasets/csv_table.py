@@ -124,7 +124,7 @@ def _named(path: Path, rows: pd.DataFrame, reading: Reading) -> pd.DataFrame:
     if not len(data):
         raise ValueError(
             f"{path} has no column of numbers, got {quoted(rows.iloc[-1][rows.iloc[-1] != ''])}; "
-            f"if cells are separated by an unusual character, name it by {option('sep')}."
+            f"if cells are separated by an unusual character, name it with {option('sep')}."
         )
     begin, end, names = _layout(rows, main, reading.header)
     valued = rows[data].apply(lambda column: column.str.contains(r"\d")).any(axis=1)

@@ -557,14 +557,14 @@ BOTH = "a,b,t,y\n" + "".join(
     f"{a},{b},{t},{t % 7}\n" for a in ("north end", "s") for b in "pq" for t in range(5)
 )
 ADVICE = {
-    "y\na\nb\nc~1\n": ("unusual character, name it by sep (--sep)", None),
-    "t~y\n2001-01~1\n2001-02~3\n": ("name it by sep (--sep)", {"sep": "~"}),
-    "t,a,b\n1,2,3\n2,4,6\n": ("'a', 'b': name it by target (--target)", {"target": "b"}),
+    "y\na\nb\nc~1\n": ("unusual character, name it with sep (--sep)", None),
+    "t~y\n2001-01~1\n2001-02~3\n": ("name it with sep (--sep)", {"sep": "~"}),
+    "t,a,b\n1,2,3\n2,4,6\n": ("'a', 'b': choose one with target (--target)", {"target": "b"}),
     "t,y\n1,a\n2,b\n3,4\n": ("na_values=['a', 'b'] (--na-values=a --na-values=b)",
         {"na_values": ["a", "b"]}),
     column([*"abcdefgh", "4"]): (f"na_values={list('abcdefgh')}", {"na_values": [*"abcdefgh"]}),
     "t,Forecast [MW] - a name that is longer than forty,b\n1,1,2\n2,2,4\n3,4,1\n": (
-        "'Forecast [MW] - a name that is longer than forty', 'b': name it",
+        "'Forecast [MW] - a name that is longer than forty', 'b': choose one",
         {"target": "Forecast [MW] - a name that is longer than forty"}),
     table(["Jan 2001", "maj 2001", "Jun 2001"]): ("or set time='rows' (--time=rows)",
         {"time": "rows"}),
@@ -574,7 +574,7 @@ ADVICE = {
     column(["1,234", "2,345"], "\t"): ("decimal='.' (--decimal=.) or decimal=',' (--decimal=,)",
         {"decimal": "."}),
     column(["1.234", "2.345"], ";"): ("decimal='.' (--decimal=.) or", {"decimal": ","}),
-    "a,b\n1,3\n3,1\n2,2\n": ("by time (--time), or set time='rows' (--time=rows)",
+    "a,b\n1,3\n3,1\n2,2\n": ("with time (--time), or set time='rows' (--time=rows)",
         {"time": "rows", "target": "b"}),
     "Jahr;Monat;y\n2015;M\u00e4rz;1.000,5\n2015;Mai;1.100,5\n": ("none of 'Jahr', 'y' rises",
         {"time": "rows", "target": "y"}),
