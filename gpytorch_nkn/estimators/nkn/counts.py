@@ -1,4 +1,4 @@
-"""Likelihoods, Gaussian processes of the log rate, and predictions of counts."""
+"""Regression of counts: likelihoods, models of the log rate, and predictive distributions."""
 
 from __future__ import annotations
 
@@ -36,20 +36,22 @@ __all__ = [
 ]
 
 _DISPERSION = 0.3  # mode of the prior on the dispersion of negative binomial counts
-_LEAST_DISPERSION = 1e-4  # smallest dispersion, indistinguishable from Poisson
+_LEAST_DISPERSION = 1e-4  # smallest dispersion; the distribution is nearly Poisson
 _NODES, _NODES_AROUND_MODE = 32, 16  # nodes of Gauss-Hermite quadrature
-_NARROW = 0.35  # smallest width of count noise, relative to the latent width, for quadrature
-_STEPS = 12  # Newton steps for the mode of a latent value
-_MOST = 1e9  # largest count for which the search for the latent mode converges
+# Least ratio of the standard deviations of the count noise and the latent value for quadrature;
+# below this ratio a normal approximation is accurate.
+_NARROW = 0.35
+_STEPS = 12  # Newton steps towards the mode of a latent value
+_MOST = 1e9  # largest count for which these steps converge
 _LARGEST = 1e15  # largest rate of a drawn count
 
 COUNTS = ("poisson", "negative_binomial")  # likelihoods of counts
-# Transform and standardisation of targets whose process is the logarithm of their rate.
+# Counts are not standardised; their process is the logarithm of the rate.
 RATES = Targets(Transform("log", lower=0.0, power=0.0), 0.0, 1.0, -np.inf, np.inf)
 
 
 class _Counts(torch.distributions.Distribution):
-    """Counts with logarithms ``... x N`` of rates per exposure."""
+    """Distribution of counts with log rates ``... x N`` per unit of exposure."""
 
     def __init__(self, log_rate: Tensor, dispersion: Tensor | None):
         super().__init__(log_rate.shape, validate_args=False)
@@ -70,8 +72,7 @@ class _Counts(torch.distributions.Distribution):
 class _CountLikelihood(Likelihood):
     """Poisson, or negative binomial with the variance ``mean + dispersion * mean**2``.
 
-    The rate is exponential in the process, so that exposure is an offset. GPyTorch's likelihoods
-    of counts have a softplus instead.
+    The rate is the exponential of the process, so that the log exposure is an offset.
     """
 
     def __init__(self, dispersed: bool):
@@ -94,7 +95,7 @@ class _CountLikelihood(Likelihood):
 
 
 def count_model(rows: Rows, kernel: Kernel, *, dispersed: bool) -> Any:
-    """Make a model of counts and log exposures ``2 x N``."""
+    """Create a model of counts and log exposures ``2 x N``."""
     from gpytorch_nkn.models import LaplaceGP
 
     counts, offset = rows.y
@@ -132,10 +133,10 @@ def log_exposures(likelihood: str, exposure: Any, count: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class CountMixture:
-    """Distributions of ``M`` counts: mixtures over normal logarithms of their rates.
+    """Distributions of ``M`` counts, with mixtures of normal distributions of their log rates.
 
     Given its rate, a count has a Poisson distribution (all ``dispersions`` are 0) or a negative
-    binomial one (all are positive).
+    binomial distribution (all are positive).
     """
 
     weights: np.ndarray  # weights R of the components, of sum 1
@@ -147,8 +148,8 @@ class CountMixture:
     def log_density(self, values: np.ndarray, resolution: float = 0.0) -> np.ndarray:
         """Return log probabilities ``M`` of counts ``M``; minus infinity for other numbers.
 
-        With a ``resolution``, log probabilities of an interval of this width around each value,
-        divided by the width.
+        With a ``resolution``, return the logarithm of the probability of an interval of this width
+        around each value, divided by the width.
         """
         if resolution:
             half = resolution / 2
@@ -184,7 +185,7 @@ class CountMixture:
     def below(self, values: np.ndarray) -> np.ndarray:
         """Return probabilities ``M`` of at most values ``M``."""
         counts = np.maximum(np.floor(values), 0.0)
-        # P(Y <= k) = P(f < T) for a log-gamma variable T, or a difference of two
+        # P(Y <= k) = P(f < T), where T is a log-gamma variable, or a difference of two of them
         centre, variance = digamma(counts + 1), polygamma(1, counts + 1)
         size = 1 / self.dispersions  # infinite for Poisson counts
         if self.dispersions.any():
@@ -215,7 +216,7 @@ class CountMixture:
         return upper
 
     def std(self) -> np.ndarray:
-        """Standard deviations ``M``."""
+        """Return standard deviations ``M``."""
         return self.moments()[1]
 
     @np.errstate(all="ignore")
@@ -265,7 +266,7 @@ class CountEnsemble(Ensemble):
         of_gaps: np.ndarray | float = 0.0,
         transform: Transform = RATES.transform,
     ) -> Any:
-        """Return the mixture of counts; several components of each member have weights ``R S``."""
+        """Return the mixture of counts for weights ``R S``, with ``S`` components per member."""
         excess = _dispersions(self.predictors)
         excess = np.repeat(excess, len(weights) // len(excess), axis=0)
         return CountMixture(weights, means, np.sqrt(variances + of_gaps), excess)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,6 @@ from gpytorch_nkn.fit import FitResult, Rows
 __all__ = ["Ensemble", "NoiseScale", "of_held_out_rows", "release_some"]
 
 _KEPT_BYTES = 2 * 2**30  # largest size of the factors that are kept between predictions
-_MAX_LOO_ROWS, _BLOCK_ROWS = 4000, 1000  # held-out rows of sparse models, and rows of a block
 _SCALED_ROWS = 100  # least number of rows for noise that depends on the inputs
 _HEAVY_WIDTHS = 2.0 ** np.arange(-1.0, 6.5, 0.5)  # factors of the scale of Student-t noise
 _STANDARD_ERRORS = 3.0  # required gain of scaled noise in held-out log density
@@ -55,7 +53,7 @@ class Ensemble:
     ``sparse`` makes a model's sparse predictor. Exact predictors are also conditioned on
     ``incomplete`` rows, whose inputs are draws ``S x n x D``. With ``scale_noise``, a
     :class:`NoiseScale` is kept if it predicts held-out rows better. There are at most ``limit``
-    members. No local process is trained after ``end``, a time of the monotonic clock.
+    members.
 
     Attributes:
         members: Network and number of the start of each member.
@@ -77,27 +75,21 @@ class Ensemble:
         incomplete: Rows | None = None,
         scale_noise: bool = True,
         limit: int | None = None,
-        end: float = math.inf,
     ):
         members, predictors, table, unseen, masks = _members(results, sparse, limit)
         networks = [name for name, _ in members]
         unseen, kept = of_held_out_rows(networks, unseen, masks)
-        weights = self._weigh(unseen, predictors)
-        used = np.flatnonzero(weights)
+        self.weights = self._weigh(unseen, predictors)
+        used = np.flatnonzero(self.weights)
         self.members = [members[index] for index in used]
         self.predictors = [predictors[index] for index in used]
-        weights, table, unseen = weights[used], table[:, used], unseen[:, used]
-        held_out = [one.prepare(end) for one in self.predictors if isinstance(one, SparsePredictor)]
-        if held_out and held_out[0].size:  # predicted from all other rows, not from blocks
-            table = unseen = np.stack(held_out, 1)
-            weights, kept = self._weigh(unseen, self.predictors), np.arange(table.shape[-1])
-        self.weights = weights
+        self.weights, table, unseen = self.weights[used], table[:, used], unseen[:, used]
         self.width_weights = self._weigh_widths(table, table[2])
         self.scale: NoiseScale | None = None
         factors = np.ones(table.shape[-1])
         if scale_noise and len(factors) >= _SCALED_ROWS:
             factors = self._learn_scale(table, cat_dims)
-        mixture = self.mixture(weights, unseen[1], unseen[2] * factors[kept])
+        mixture = self.mixture(self.weights, unseen[1], unseen[2] * factors[kept])
         targets = unseen[0, 0]
         self.held_out = targets, mixture.log_density(targets)
         self.held_out_ranks = np.stack([mixture.below(targets - self.step), mixture.below(targets)])
@@ -150,9 +142,7 @@ class Ensemble:
         """Keep a noise scale if it predicts held-out rows better; return factors ``N`` of these."""
         first, (targets, means, variances) = self.predictors[0], table
         known: Any = first.model.train_inputs[0]
-        if isinstance(first, SparsePredictor) and first.rows_held_out is not None:
-            known = first.rows_held_out.x
-        inputs = known[: targets.shape[1]].cpu().numpy()
+        inputs = known[_rows_of(first)].cpu().numpy()
         mean = self.weights @ means
         variance = self.widening * (self.weights @ variances) + self.weights @ (means - mean) ** 2
         numbers = ~np.isin(np.arange(inputs.shape[1]), cat_dims)
@@ -268,29 +258,21 @@ def _members(
     with parameters that ignore the rows in the masks ``M x N``. At most ``limit`` members are used.
     """
     found: list[tuple[tuple[str, int], Predictor, np.ndarray, np.ndarray, np.ndarray]] = []
-    in_blocks = sparse is not None
-    starts = [
-        [(name, number) for number in sorted(one.members, key=lambda number: number != one.best)]
-        for name, one in results.items()
-    ]
-    # The best start of each network first
-    in_turn = [one for turn in zip_longest(*starts) for one in turn if one is not None]
-    for name, number in in_turn[:limit]:
+    starts = [(name, number) for name, one in results.items() for number in sorted(one.members)]
+    # The best start of each network first: of starts with equal weights, the first one is reported.
+    starts.sort(key=lambda start: start[1] != results[start[0]].best)
+    for name, number in starts[:limit]:
         model = results[name].members[number]
         start, mask = results[name].before_held_out(number)
         with suppress(torch.linalg.LinAlgError, NotPSDError):
-            exact = _exact(model)
-            own = unseen = _leave_one_out(exact, model, in_blocks)
+            predictor = (sparse or _exact)(model)
+            own = unseen = _leave_one_out(predictor, model)
             if start is not model:
-                unseen = _leave_one_out(_exact(start), start, in_blocks)
-            predictor = exact if sparse is None else sparse(model)
-            found.append(((name, number), predictor, own, unseen, mask[: own.shape[1]]))
+                unseen = _leave_one_out((sparse or _exact)(start), start)
+            found.append(((name, number), predictor, own, unseen, mask[_rows_of(predictor)]))
             release_some([one for _, one, *_ in found])
     if not found:
         raise RuntimeError("No trained network has a positive definite covariance matrix.")
-    # Of starts with equal weights, the first one is reported: the best of its network.
-    names = list(results)
-    found.sort(key=lambda one: names.index(one[0][0]))
     members, predictors, owns, others, masks = (list(part) for part in zip(*found, strict=True))
     return members, predictors, np.stack(owns, 1), np.stack(others, 1), np.stack(masks)
 
@@ -321,14 +303,18 @@ def _exact(model: Any) -> ConditionedGP:
     return ConditionedGP(model if isinstance(model, ExactGP) else LatentGP.of(model))
 
 
-def _leave_one_out(exact: ConditionedGP, model: Any, in_blocks: bool) -> np.ndarray:
+def _rows_of(predictor: Predictor) -> np.ndarray | slice:
+    """Return the rows of the fit with leave-one-out predictions."""
+    return predictor.loo_rows if isinstance(predictor, SparsePredictor) else slice(None)
+
+
+def _leave_one_out(predictor: Predictor, model: Any) -> np.ndarray:
     """Return targets, and leave-one-out means and variances of observations, ``3 x n``.
 
     For counts, predictions are of the logarithm of the mean, exposure included.
     """
-    blocks = exact.blocks(_BLOCK_ROWS, _MAX_LOO_ROWS) if in_blocks else [exact]
-    mean, variance = torch.cat([torch.stack(block.leave_one_out()) for block in blocks], 1)
-    targets = model.train_targets[..., : len(mean)]
+    mean, variance = predictor.leave_one_out()
+    targets = model.train_targets[..., _rows_of(predictor)]
     if targets.dim() == 2:
         targets, offset = targets
         mean = mean + offset

@@ -74,7 +74,7 @@ class NKNRegressor(ColumnPredictions):
     **Many rows.** Up to 2,000 rows, networks are trained on all rows (maximum a posteriori); above,
     on random blocks of 1,000 rows (see :func:`gpytorch_nkn.fit.fit_in_stages`). Predictions use
     every row. They are exact up to 12,000 rows, or fewer if memory is short. Above, they use
-    inducing points and, with at least 20 rows per point and no known noise, a local process of the
+    inducing points and, with at least 5 rows per point and no known noise, a local process of the
     residuals.
 
     **Data frames.** Columns of strings and of pandas' categorical type are categories
@@ -152,8 +152,7 @@ class NKNRegressor(ColumnPredictions):
             input of ``expand``, ``decompose`` and ``report``.
         held_out_log_density_: Mean log density of held-out rows of the fit, per unit of the
             targets. From 15 to 2,000 rows, the hyperparameters are learned without the held-out
-            rows. Otherwise it is a leave-one-out density (within blocks of rows for sparse
-            predictions), which is slightly optimistic.
+            rows. Otherwise it is a leave-one-out density, which is slightly optimistic.
         held_out_ranks_: Predictive probabilities ``2 x n`` of values below the targets of these
             rows, and of values up to the targets. The two differ only for counts.
         width_weights_: Weights of the noise components, by factor of the standard deviation.
@@ -504,20 +503,24 @@ class NKNRegressor(ColumnPredictions):
         self, results: dict[str, FitResult], rows: Rows, incomplete: Rows | None, session: Session
     ) -> Ensemble:
         """Mix the trained networks, in the time that is left."""
-        sparse = None
-        if self.method_ == "sparse":
-            sparse = sparse_predictors(rows, self._num_points, self._seed, self._cat_dims)
-        mix = partial(
-            _LIKELIHOODS[self.likelihood][1],
-            results,
-            cat_dims=self._cat_dims,
-            sparse=sparse,
-            incomplete=incomplete,
-            scale_noise=self._is_gaussian,
-        )
+
+        def mix(limit: int | None, end: float) -> Ensemble:
+            sparse = None
+            if self.method_ == "sparse":
+                options = self._num_points, self._seed, self._cat_dims, end
+                sparse = sparse_predictors(rows, *options)
+            return _LIKELIHOODS[self.likelihood][1](
+                results,
+                cat_dims=self._cat_dims,
+                sparse=sparse,
+                incomplete=incomplete,
+                scale_noise=self._is_gaussian,
+                limit=limit,
+            )
+
         with session.interruptible():
-            return mix(limit=self._num_members, end=session.end)
-        return mix(limit=1, end=-math.inf)  # after Ctrl-C
+            return mix(self._num_members, session.end)
+        return mix(1, -math.inf)  # after Ctrl-C
 
     def _choose_method(self, num_rows: int) -> None:
         """Choose the method of prediction; warn if it takes long."""
@@ -557,7 +560,6 @@ class NKNRegressor(ColumnPredictions):
 
     def _check_parameters(self) -> list[str | Kernel]:
         structures = super()._check_parameters()
-        as_bounds(self.y_bounds, "y_bounds")
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -20,8 +20,8 @@ from gpytorch_nkn.fit import Recipe, Rows, fit_best_of
 
 __all__ = ["LocalResiduals", "SparsePredictor", "sparse_predictors"]
 
-_ROWS_PER_POINT = 20  # least ratio of rows to inducing points for held-out rows
-_HELD_OUT = 2000  # largest number of held-out rows
+_ROWS_PER_POINT = 5  # least ratio of rows to inducing points for a local process
+_LOO_ROWS = 2000  # largest number of rows with leave-one-out predictions
 _CHUNK = 2000  # rows whose covariances with inducing points are in memory
 _LOCAL_SHARE = 0.4  # fraction of the remaining time for the training of the local process
 _PROBE = 500  # rows at which the sensitivity to the columns is measured
@@ -37,35 +37,50 @@ _UNION = 4_000  # largest number of neighbours for a joint distribution
 
 
 class SparsePredictor:
-    """Inducing points given all rows and, for many rows, a local process of the residuals.
+    """Inducing points given all rows of a model and, for many rows, a local process of residuals.
 
-    The inducing points ``m x D`` have Titsias' posterior at the hyperparameters of an exact GP
-    (:class:`.SparseNKNGP`). With ``rows_held_out``, which are not among the other rows, a local
-    process (:class:`LocalResiduals`) is trained, and kept if it predicts them better.
+    The inducing points ``m x D`` have Titsias' posterior at the hyperparameters of the model
+    (:class:`.SparseNKNGP`). With 5 rows per point and no known noise, a local process
+    (:class:`LocalResiduals`) is trained unless it is later than ``end`` (a time of the monotonic
+    clock), and kept if it increases the mean leave-one-out log density.
+
+    Attributes:
+        loo_rows: Indices of the rows with leave-one-out predictions.
     """
 
     def __init__(
         self,
         model: ExactGP,
         points: Tensor,
-        rows: Rows,
-        rows_held_out: Rows | None,
         seed: int,
         cat_dims: Sequence[int] = (),
+        end: float = math.inf,
     ):
-        self.model = model.eval()
-        self._points, self._seed, self._cat_dims = points, seed, tuple(cat_dims)
-        self._rows: Rows | None = rows  # until predictions are prepared
-        self.rows_held_out = rows_held_out
-        self._held_out = np.empty((3, 0))  # targets, means and variances of the held-out rows
-        self._learned = getattr(model.likelihood, "second_noise", model.likelihood.noise).detach()
-        self._posterior: Any = None  # of the inducing values, once predictions are prepared
+        from gpytorch_nkn.models import CollapsedGP
+
+        self.model, rows = model.eval(), Rows.of(model)
+        noise = getattr(model.likelihood, "second_noise", model.likelihood.noise).detach()
+        noise = noise if rows.noise is None else noise + rows.noise
+        self.loo_rows = np.arange(len(rows))
+        if len(rows) > _LOO_ROWS:
+            self.loo_rows = np.random.default_rng([seed, 1]).choice(len(rows), _LOO_ROWS, False)
+        self._noises = noise.expand(len(rows))[self.loo_rows]
         self._local: LocalResiduals | None = None
+        prior = model.covar_module, model.mean_module, points
+        sparse = CollapsedGP(*prior, lambda: rows.x, rows.y, lambda: noise)
+        begin = time.monotonic()
+        with torch.no_grad():
+            self._posterior = sparse.posterior()
+        left = end - 2 * time.monotonic() + begin  # time after a second pass
+        has_numbers = points.size(-1) > len(cat_dims)  # for distances
+        is_plain = has_numbers and rows.noise is None  # residuals have equal noise
+        if is_plain and len(rows) >= _ROWS_PER_POINT * len(points) and left > 0:
+            budget = None if math.isinf(left) else _LOCAL_SHARE * left
+            self._take_local(rows, seed, cat_dims, budget)
 
     @property
     def noise(self) -> float:
         """Noise variance of a new observation."""
-        self.prepare()
         if self._local is None:
             return self.model.likelihood.noise.mean().item()
         return self._local.noise
@@ -73,85 +88,72 @@ class SparsePredictor:
     @torch.no_grad()
     def moments(self, x: Tensor, *, variance: bool = True) -> tuple[Tensor, Tensor | None]:
         """Return the mean and variance ``M`` of the function at rows ``M x D``, without noise."""
-        self.prepare()
         if self._local is not None:
             rest, own = self._local.moments(x)
             return self._mean(x) + rest, own
-        if not variance:
-            return self._mean(x), None
-        parts = [self._posterior.joint(part) for part in x.split(_CHUNK)]
-        return torch.cat([one.mean for one in parts]), torch.cat([one.variance for one in parts])
+        return self._inducing_moments(x) if variance else (self._mean(x), None)
+
+    @torch.no_grad()
+    def leave_one_out(self) -> tuple[Tensor, Tensor]:
+        r"""Return leave-one-out means and variances of the observations of ``loo_rows``.
+
+        Given inducing values, observations are independent. Without the observation :math:`y_i` of
+        variance :math:`\sigma_i^2`, the mean is :math:`\mu_i - (y_i - \mu_i) h_i / (1 - h_i)`. Here
+        :math:`h_i = s_i / \sigma_i^2`, for the variance :math:`s_i` due to the inducing values.
+        """
+        assert self.model.train_inputs is not None
+        x, y = self.model.train_inputs[0][self.loo_rows], self.model.train_targets[self.loo_rows]
+        mean, variance = self._inducing_moments(x)
+        parts = [self._posterior.learned_variance(part) for part in x.split(_CHUNK)]
+        learned, noise = torch.cat(parts), self._noises
+        ratio = learned / (noise - learned).clamp_min(1e-9 * noise)
+        mean, variance = mean - ratio * (y - mean), variance + learned * ratio
+        if self._local is not None:
+            rest, variance = self._local.moments(x, self.loo_rows)
+            mean, noise = mean + rest, self._local.noise
+        return mean, variance + noise
 
     @torch.no_grad()
     def covariance(self, x: Tensor) -> Tensor:
         """Return the covariance ``M x M`` of the function at rows ``M x D``, without noise."""
-        self.prepare()
-        if self._local is None:
-            return self._posterior.joint(x).covariance_matrix
-        return self._local.covariance(x)
+        if self._local is not None:
+            return self._local.covariance(x)
+        return self._posterior.joint(x).covariance_matrix
 
     def _mean(self, x: Tensor) -> Tensor:
         """Return means ``M`` given the inducing values alone."""
         return torch.cat([self._posterior.mean_at(part) for part in x.split(_CHUNK)])
 
-    def _predict_held_out(self, rows: Rows) -> np.ndarray:
-        mean, variance = self.moments(rows.x)
-        assert variance is not None
-        noise = self.noise if rows.noise is None else self._learned + rows.noise
-        return torch.stack([rows.y, mean, variance + noise]).cpu().numpy()
+    def _inducing_moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return means and variances ``M`` given the inducing values alone."""
+        parts = [self._posterior.joint(part) for part in x.split(_CHUNK)]
+        return torch.cat([one.mean for one in parts]), torch.cat([one.variance for one in parts])
 
-    def prepare(self, end: float = math.inf) -> np.ndarray:
-        """Compute the posterior; train no local process after ``end`` of the monotonic clock.
+    def _log_densities(self) -> np.ndarray:
+        """Return leave-one-out log densities of the observations of ``loo_rows``."""
+        y = self.model.train_targets[self.loo_rows]
+        mean, variance = self.leave_one_out()
+        return norm.logpdf(*(part.cpu().numpy() for part in (y, mean, variance.sqrt())))
 
-        Returns targets, means and variances ``3 x H`` of the held-out rows.
-        """
-        rows, held_out = self._rows, self.rows_held_out
-        if rows is None:
-            return self._held_out
-        from gpytorch_nkn.models import CollapsedGP
-
-        noise = self._learned if rows.noise is None else self._learned + rows.noise
-        prior = self.model.covar_module, self.model.mean_module, self._points
-        sparse = CollapsedGP(*prior, lambda: rows.x, rows.y, lambda: noise)
-        begin = time.monotonic()
-        with torch.no_grad():
-            self._posterior = sparse.posterior()
-        seconds = time.monotonic() - begin
-        self._rows = None
-        if held_out is None:
-            return self._held_out
-        self._held_out = self._predict_held_out(held_out)
-        left = end - time.monotonic() - seconds  # time after a second pass
-        has_numbers = self._points.size(-1) > len(self._cat_dims)  # for distances
-        if has_numbers and rows.noise is None and left > seconds:  # residuals have equal noise
-            self._take_local(rows, held_out, None if math.isinf(left) else _LOCAL_SHARE * left)
-        return self._held_out
-
-    def _take_local(self, rows: Rows, held_out: Rows, budget: float | None) -> None:
-        """Train the local process, and keep it if it predicts held-out rows better."""
-        assert self.model.train_inputs is not None
-        some = self.model.train_inputs[0][:_PROBE].detach().clone().requires_grad_()
+    def _take_local(
+        self, rows: Rows, seed: int, cat_dims: Sequence[int], budget: float | None
+    ) -> None:
+        """Train the local process, and keep it if it predicts rows better."""
+        some, before = rows.x[:_PROBE].detach().clone().requires_grad_(), self._log_densities()
         with torch.enable_grad():
             (slopes,) = torch.autograd.grad(self._mean(some).sum(), some)
-        try:
-            with torch.no_grad():
-                self._local = LocalResiduals(
-                    rows.x.cpu().numpy(),
-                    (rows.y - self._mean(rows.x)).cpu().numpy(),
-                    slopes.square().mean(0).sqrt().cpu().numpy(),
-                    self.model.train_targets,
-                    seed=self._seed,
-                    cat_dims=self._cat_dims,
-                    budget=budget,
-                )
-        except RuntimeError:  # no training: predict by the inducing points alone
-            return
-        both = [self._held_out, self._predict_held_out(held_out)]
-        before, after = (norm.logpdf(y, mean, np.sqrt(v)).mean() for y, mean, v in both)
-        if after > before:
-            self._held_out = both[1]
-        else:
-            self._local = None
+        with torch.no_grad(), suppress(RuntimeError):  # no training: inducing points alone
+            self._local = LocalResiduals(
+                rows.x.cpu().numpy(),
+                (rows.y - self._mean(rows.x)).cpu().numpy(),
+                slopes.square().mean(0).sqrt().cpu().numpy(),
+                self.model.train_targets,
+                seed=seed,
+                cat_dims=cat_dims,
+                budget=budget,
+            )
+            if self._log_densities().mean() <= before.mean():
+                self._local = None
 
 
 class LocalResiduals:
@@ -196,9 +198,16 @@ class LocalResiduals:
         self._process = self._learn(seed, budget)
         self.noise = self._process.likelihood.noise.item() * self._unit**2
 
-    def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return means and variances ``M`` at standardised inputs ``M x D``, without noise."""
-        near = self._nearest(x, _NEIGHBOURS)
+    def moments(self, x: Tensor, own: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
+        """Return means and variances ``M`` at standardised inputs ``M x D``, without noise.
+
+        If the inputs are rows of the fit, with indices ``own``, each is predicted by other rows.
+        """
+        near = self._nearest(x, _NEIGHBOURS + (own is not None))
+        if own is not None:
+            is_other = near != own[:, None]
+            is_other[is_other.all(1), -1] = False
+            near = near[is_other].reshape(len(near), -1)
         size = max(1, _CHUNK_ENTRIES // near.shape[1] ** 2)
         parts = [
             self._conditional(x[start : start + size, None], near[start : start + size])
@@ -263,28 +272,21 @@ class LocalResiduals:
 
 
 def sparse_predictors(
-    rows: Rows, count: int, seed: int, cat_dims: Sequence[int] = ()
+    rows: Rows, count: int, seed: int, cat_dims: Sequence[int] = (), end: float = math.inf
 ) -> Callable[[ExactGP], SparsePredictor]:
-    """Return a function that makes a model's sparse predictor, given rows ``N x D``.
+    """Return a function that makes a model's sparse predictor, given its rows ``N x D``.
 
     Inducing points are cluster centres or, with category codes, the rows of largest conditional
-    variance. With 20 rows per inducing point, some rows are held out.
+    variance.
     """
     from gpytorch_nkn.models import select_inducing_points
 
-    inputs, held_out = rows.x, None
-    if len(rows) >= _ROWS_PER_POINT * count:
-        rng = np.random.default_rng([seed, 1])
-        is_held_out = np.zeros(len(rows), dtype=bool)
-        is_held_out[rng.choice(len(rows), min(_HELD_OUT, len(rows) // 20), replace=False)] = True
-        mask = torch.from_numpy(is_held_out).to(inputs.device)
-        held_out, rows = rows[mask], rows[~mask]
-    points = None if cat_dims else select_inducing_points(inputs, count, seed=seed)
+    points = None if cat_dims else select_inducing_points(rows.x, count, seed=seed)
 
     def predictor(model: ExactGP) -> SparsePredictor:
         own = points
         if own is None:
-            own = select_inducing_points(inputs, count, kernel=model.covar_module, seed=seed)
-        return SparsePredictor(model, own, rows, held_out, seed, cat_dims)
+            own = select_inducing_points(rows.x, count, kernel=model.covar_module, seed=seed)
+        return SparsePredictor(model, own, seed, cat_dims, end)
 
     return predictor

@@ -19,9 +19,9 @@ _MOSTLY_COMPLETE, _ROWS_PER_COLUMN = 0.5, 3
 
 
 class Gaps:
-    """Draws of missing values by scikit-learn's ``IterativeImputer``: a regression per column.
+    """Draws of missing values, from the regressions of scikit-learn's ``IterativeImputer``.
 
-    Rows ``N x D`` are standardised; NaN are missing values. Missing codes are drawn with the
+    Rows ``N x D`` are standardised, with NaN for missing values. Missing codes are drawn with the
     frequencies of the observed codes.
 
     Reference: van Buuren and Groothuis-Oudshoorn (2011), mice: Multivariate imputation by chained
@@ -43,7 +43,7 @@ class Gaps:
         ).fit(self._with_intercept(rows))
 
     def expected(self, rows: np.ndarray) -> np.ndarray:
-        """Replace missing values in rows ``N x D`` by their expected value (median of codes)."""
+        """Replace missing values in rows ``N x D`` by their means, and codes by their medians."""
         if not np.isnan(rows).any():
             return rows
         draws = self.draw(rows)
@@ -54,8 +54,8 @@ class Gaps:
     def draw(self, rows: np.ndarray) -> np.ndarray:
         """Draw the missing values of rows ``N x D``, within the range of the fit: ``S x N x D``.
 
-        All rows have the same normal draws in random order. Draws of a row do not depend on other
-        rows, and draws of different rows are independent.
+        Every row has the same normal scores, in a random order of its own. Draws of a row do not
+        depend on the values of other rows.
         """
         rng = np.random.default_rng(self._seed)
         even = ndtri((np.arange(_DRAWS) + 0.5) / _DRAWS)  # a Latin hypercube
@@ -87,10 +87,10 @@ class Gaps:
 
 
 def learned_rows(rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Return the mask ``N`` of rows for the training: complete rows, or all rows.
+    """Return the mask ``N`` of rows for the training: the complete rows, or all rows.
 
-    Rows with imputed values have more noise, but networks have equal noise for all rows. Complete
-    rows suffice if there are many of them and every column that varies also varies in them.
+    Imputation adds noise, but networks assume equal noise in all rows. Complete rows are used alone
+    if there are enough of them and they vary in every column that varies.
     """
     complete = ~np.isnan(rows).any(1)
     many = min(_MOSTLY_COMPLETE * len(rows), _ROWS_PER_COLUMN * (rows.shape[1] + 1))

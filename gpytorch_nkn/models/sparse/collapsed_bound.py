@@ -71,6 +71,11 @@ class WhitenedPosterior:
         between = _values(self.kernel, x, self.points).double()
         return self.mean_module(x) + (between @ weights).squeeze(-1).to(x)
 
+    def learned_variance(self, x: Tensor) -> Tensor:
+        """Return variances ``... x q`` of the function at ``x`` due to the inducing values."""
+        x, half = self._half(x)
+        return self._unfolded((self.root.mT @ half).square(), x.shape[:-1]).sum(-2).to(x)
+
     def _half(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return inputs with the full batch shape, and r as columns ``... x m x (t q)``.
 

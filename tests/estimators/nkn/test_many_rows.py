@@ -91,7 +91,7 @@ def test_predictions_match_a_sparse_model_of_all_rows(noise):
     known = None if noise is None else noise * torch.rand(120)
     rows = Rows(x, y, known)
     model = untrained_model("rbf", rows)
-    predictor = SparsePredictor(model, x[:15], rows, None, 0)
+    predictor = SparsePredictor(model, x[:30], 0)
     learned = getattr(model.likelihood, "second_noise", model.likelihood.noise).detach()
     whole = SparseNKNGP(
         x,
@@ -99,7 +99,7 @@ def test_predictions_match_a_sparse_model_of_all_rows(noise):
         None if known is None else (known + learned).unsqueeze(-1),
         structure=model.covar_module,
         likelihood=None if known is not None else model.likelihood,
-        inducing_points=x[:15],
+        inducing_points=x[:30],
         outcome_transform=None,
     )
     new = torch.from_numpy(rough_table(6, seed=1)[0])
@@ -110,3 +110,10 @@ def test_predictions_match_a_sparse_model_of_all_rows(noise):
     assert own is None
     torch.testing.assert_close(predictor.covariance(new), expected.distribution.covariance_matrix)
     torch.testing.assert_close(predictor.moments(new)[1], expected.variance.squeeze(-1))
+    means, variances = predictor.leave_one_out()
+    others = torch.arange(120) != 7
+    rows[others].set_on(model)
+    mean, variance = SparsePredictor(model, x[:30], 0).moments(x[7:8])
+    own = learned if known is None else learned + known[7]
+    torch.testing.assert_close(means[7:8], mean)
+    torch.testing.assert_close(variances[7:8], variance + own)
