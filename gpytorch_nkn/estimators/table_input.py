@@ -198,7 +198,7 @@ def _frame_of_numbers(
         try:
             converted.append(numbers_of(column))
         except (TypeError, ValueError):
-            faulty = [value for value in column if _fault_of(value)]
+            faulty = [value for value in column if _conversion_error(value)]
             example = f", such as {faulty[0]!r}" if faulty else ""
             wrong.append(f"{label!r} ({column.dtype}{example})")
             times |= column.dtype.kind in "mM"
@@ -226,7 +226,7 @@ def _frame_of_numbers(
     )
 
 
-def _fault_of(value: Any) -> TypeError | ValueError | None:
+def _conversion_error(value: Any) -> TypeError | ValueError | None:
     """Return the error of ``float(value)`` if a value is neither a number nor missing."""
     try:
         float(np.nan if pd.api.types.is_scalar(value) and pd.isna(value) else value)
@@ -244,7 +244,7 @@ def _check_objects(name: str, values: Any, advice: str) -> None:
     if array.dtype.kind not in "OSU" or not array.ndim:
         return
     for index, value in np.ndenumerate(array.astype(object)):
-        if fault := _fault_of(value):
+        if fault := _conversion_error(value):
             where = " and column ".join(map(str, index))
             reason = f" ({fault})" if isinstance(fault, TypeError) else ""
             raise type(fault)(

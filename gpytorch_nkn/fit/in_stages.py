@@ -108,7 +108,7 @@ def fit_in_stages(
     data = Rows.of(model)
     try:
         result = fit_best_of(
-            _one_by_one((model, data[subset]) for subset in subsets),
+            _in_turn((model, data[subset]) for subset in subsets),
             restarts=restarts,
             initialize="data",
             recipe=_part_of(recipe, _ON_SUBSET),
@@ -131,9 +131,9 @@ def fit_in_stages(
             if is_many:
                 blocks = rows[: min(num_blocks, num_rows // block_size) * block_size]
                 last = data[blocks.view(-1, block_size)]
-                starts = {0: _best_on(list(starts.values()), last)}
+                starts = {0: _select_on(list(starts.values()), last)}
             final = fit_best_of(
-                _one_by_one((start, last) for start in starts.values()),
+                _in_turn((start, last) for start in starts.values()),
                 restarts=len(starts),
                 initialize=None,
                 recipe=_part_of(recipe, 1 - _ON_SUBSET),
@@ -141,7 +141,7 @@ def fit_in_stages(
                 **options,
             )
             failed = [] if is_many else [record for record in result.restarts if record.failed]
-            result = _renumbered(final, list(starts), failed)
+            result = _renumber(final, list(starts), failed)
     if session.interrupted:
         records = [r if r.failed else replace(r, status="interrupted") for r in result.restarts]
         result.restarts, result.interrupted = records, True
@@ -175,7 +175,7 @@ def _is_few(num_rows: int) -> bool:
     return _MAX_SUBSET * num_rows < _START_ROWS
 
 
-def _renumbered(final: FitResult, numbers: list[int], failed: list[RestartRecord]) -> FitResult:
+def _renumber(final: FitResult, numbers: list[int], failed: list[RestartRecord]) -> FitResult:
     """Restore the numbers that the starts had in the first stage, and add failed starts."""
     done = [replace(record, number=numbers[record.number]) for record in final.restarts]
     final.restarts = sorted([*failed, *done], key=lambda record: record.number)
@@ -242,7 +242,7 @@ class Rows:
             model.likelihood.noise_covar.noise = self.noise
 
 
-def _best_on(models: list[ExactGP], data: Rows) -> ExactGP:
+def _select_on(models: list[ExactGP], data: Rows) -> ExactGP:
     """Return the model with the highest posterior density on blocks of mostly new rows."""
     losses = []
     for model in models:
@@ -253,7 +253,7 @@ def _best_on(models: list[ExactGP], data: Rows) -> ExactGP:
     return models[finite.index(min(finite))]
 
 
-def _one_by_one(models: Iterable[tuple[ExactGP, Rows]]) -> Callable[[], ExactGP]:
+def _in_turn(models: Iterable[tuple[ExactGP, Rows]]) -> Callable[[], ExactGP]:
     """Return a function that returns the next model, with its data set, at each call."""
 
     def with_data() -> Iterator[ExactGP]:

@@ -198,15 +198,15 @@ def evaluating(model: ExactGP) -> Iterator[None]:
 
 def copy_model(model: ExactGP) -> ExactGP:
     """Return a deep copy without prediction caches, whose graph tensors cannot be copied."""
-    return _copied(model, {})
+    return _copy(model, {})
 
 
 def with_kernel(model: ExactGP, kernel: Kernel) -> ExactGP:
     """Return :func:`copy_model`, with ``kernel`` itself as ``covar_module``."""
-    return _copied(model, {id(model.covar_module): kernel})
+    return _copy(model, {id(model.covar_module): kernel})
 
 
-def _copied(model: ExactGP, instead: dict[int, Any]) -> ExactGP:
+def _copy(model: ExactGP, instead: dict[int, Any]) -> ExactGP:
     modes = [(module, module.training) for module in model.modules()]
     model.train()  # clears GPyTorch's prediction caches
     memo = dict(instead)

@@ -265,7 +265,7 @@ class _Channels:
                 "to skip the kernel, or set a budget.",
                 unit="cells",
             )
-        thin, wide = _parts(self.anywhere)
+        thin, wide = _split_holes(self.anywhere)
         end = session.end - (1 - _SMOOTH_TIME) * (session.budget or 0.0)
         for part, count in ((thin, _THIN_BLOCKS), (wide, _BLOCKS)):
             if part.any():
@@ -368,7 +368,7 @@ class _Channels:
                 mixture.add("kernel", fill, in_blocks)
 
 
-def _parts(missing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _split_holes(missing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Split holes into masks of thin parts, such as scratches, and of wide parts with edges."""
     core = distance_transform_edt(missing) > _MAX_THIN_DEPTH
     if not core.any():

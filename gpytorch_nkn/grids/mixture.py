@@ -100,7 +100,7 @@ class Mixture:
                 (truth - _combine(stack, depth, weights)[0], case.features(weights)[:, cells])
                 for stack, depth, truth, case, cells in parts
             ]
-            count = sum(self._patches(cells, case) for *_, case, cells in parts)
+            count = sum(self._count_cubes(cells, case) for *_, case, cells in parts)
             terms = _coefficients(found) * (1 + 2 / count)
             variance[self.cells] = terms @ hole.features(weights)[:, inside]
         else:
@@ -124,7 +124,7 @@ class Mixture:
                 parts.append((case.stack[:, cells], case.depth[cells], truth, case, cells))
         return parts
 
-    def _patches(self, cells: np.ndarray, case: _Case) -> int:
+    def _count_cubes(self, cells: np.ndarray, case: _Case) -> int:
         """Count the cubes, with sides of twice the longest distance, that have scored cells."""
         positions = np.argwhere(case.missing)[cells, 1:]
         cubes = (positions - positions.min(0)) // math.ceil(2 * self._longest)

@@ -139,7 +139,7 @@ def long_form(model: ExactGP) -> ExactGP:
     long = LongFormGP(
         inputs,
         factors[tasks] * flat_targets(model) + shifts[tasks],
-        _converted(kernel, torch.tensor(other_columns, device=rows.device), column, factors),
+        _convert(kernel, torch.tensor(other_columns, device=rows.device), column, factors),
         _TaskMean(model.mean_module, column, with_task, factors, shifts),
         likelihood,
         _TaskInputs(getattr(model, "input_transform", None), column, with_task, values),
@@ -193,7 +193,7 @@ def _units(model: ExactGP, column: int, values: list[int], offset: float, scale:
     return Units(x_offset, x_scale, offset, scale, tuple(names), affine=affine, categories=codes)
 
 
-def _converted(kernel: Kernel, other_columns: Tensor, column: int, factors: Tensor) -> Kernel:
+def _convert(kernel: Kernel, other_columns: Tensor, column: int, factors: Tensor) -> Kernel:
     """Return the kernel over inputs with a task column; tasks are scaled by factors ``T``."""
     if isinstance(kernel, LCMKernel):
         kernel = AdditiveKernel(*kernel.covar_module_list)
@@ -207,12 +207,12 @@ def _converted(kernel: Kernel, other_columns: Tensor, column: int, factors: Tens
         return own
     if isinstance(kernel, ScaleKernel):
         scaled = deepcopy(kernel)
-        scaled.base_kernel = _converted(kernel.base_kernel, other_columns, column, factors)
+        scaled.base_kernel = _convert(kernel.base_kernel, other_columns, column, factors)
         scaled.active_dims = None
         return scaled
     is_sum = isinstance(kernel, AdditiveKernel)
     if is_sum or (isinstance(kernel, ProductKernel) and sum(map(_has_tasks, kernel.kernels)) == 1):
-        parts = [_converted(part, other_columns, column, factors) for part in kernel.kernels]
+        parts = [_convert(part, other_columns, column, factors) for part in kernel.kernels]
         return AdditiveKernel(*parts) if is_sum else ProductKernel(*parts)
     raise NotImplementedError(
         "Expected sums of products of a kernel of the inputs and one of the tasks (IndexKernel, "

@@ -48,15 +48,15 @@ class DelayedMatrix(LinearOperator):
 
     def clone(self) -> DelayedMatrix:
         """Return a copy with its own memory."""
-        return self._changed(lambda values, dim: values.clone())
+        return self._map(lambda values, dim: values.clone())
 
     def detach(self) -> DelayedMatrix:
         """Return the matrices without gradients."""
-        return self._changed(lambda values, dim: values.detach())
+        return self._map(lambda values, dim: values.detach())
 
     def to(self, *args: Any, **kwargs: Any) -> DelayedMatrix:
         """Convert to another device or dtype."""
-        return self._changed(lambda values, dim: values.to(*args, **kwargs))
+        return self._map(lambda values, dim: values.to(*args, **kwargs))
 
     type = to
 
@@ -66,12 +66,12 @@ class DelayedMatrix(LinearOperator):
 
     def cuda(self, device_id: Any = None) -> DelayedMatrix:
         """Move to a GPU."""
-        return self._changed(lambda values, dim: values.cuda(device_id))
+        return self._map(lambda values, dim: values.cuda(device_id))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return to_linear_operator, (self.to_dense(),)
 
-    def _changed(self, change: Callable[[Tensor, int], Tensor]) -> DelayedMatrix:
+    def _map(self, change: Callable[[Tensor, int], Tensor]) -> DelayedMatrix:
         """Apply ``change(tensor, event_dims)`` to the diagonals and, lazily, to the matrices."""
         return DelayedMatrix(change(self._given_diagonal, 1), lambda: change(self.to_dense(), 2))
 
@@ -93,22 +93,22 @@ class DelayedMatrix(LinearOperator):
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
         if isinstance(row_index, slice) and row_index == col_index:
-            return self._changed(lambda values, dim: values[(*batch_indices, *dim * (row_index,))])
+            return self._map(lambda values, dim: values[(*batch_indices, *dim * (row_index,))])
         return to_linear_operator(self.to_dense())._getitem(row_index, col_index, *batch_indices)
 
     def _get_indices(self, row_index: Any, col_index: Any, *batch_indices: Any) -> Tensor:
         return self.to_dense()[(*batch_indices, row_index, col_index)]
 
     def _expand_batch(self, batch_shape: torch.Size | list[int]) -> LinearOperator:
-        return self._changed(
+        return self._map(
             lambda values, dim: values.expand(*batch_shape, *values.shape[values.dim() - dim :])
         )
 
     def _unsqueeze_batch(self, dim: int) -> LinearOperator:
-        return self._changed(lambda values, _: values.unsqueeze(dim))
+        return self._map(lambda values, _: values.unsqueeze(dim))
 
     def _permute_batch(self, *dims: int) -> LinearOperator:
-        return self._changed(lambda values, dim: values.permute(*dims, *range(-dim, 0)))
+        return self._map(lambda values, dim: values.permute(*dims, *range(-dim, 0)))
 
     def _sum_batch(self, dim: int) -> LinearOperator:
-        return self._changed(lambda values, _: values.sum(dim))
+        return self._map(lambda values, _: values.sum(dim))

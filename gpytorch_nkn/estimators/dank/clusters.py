@@ -119,7 +119,7 @@ def fit_clusters(
         return LearnedKernel(base, table, clusters, [svms]), svms, kept
     learned: list[FittedSVMs | None] = [None] * len(clusters.rows)
     if share is not None or np.isfinite(eta) or len(table) > _DENSE:
-        jobs = [(table[rows], _inside(blocks, rows)) for rows in clusters.rows]
+        jobs = [(table[rows], _cluster_blocks(blocks, rows)) for rows in clusters.rows]
         for number, own in as_finished(_learn_cluster, jobs, None, shared=(base, share, eta)):
             learned[number] = own
     if len(table) > _DENSE:
@@ -135,7 +135,7 @@ def fit_clusters(
     return kernel, replace(svms, eta=eta if share is None else math.nan), kept
 
 
-def _inside(blocks: Sequence[Block], rows: np.ndarray) -> list[Block]:
+def _cluster_blocks(blocks: Sequence[Block], rows: np.ndarray) -> list[Block]:
     """Return the SVMs of a cluster, without those whose targets are all equal."""
     inside = [block.restricted(rows) for block in blocks]
     return [block for block in inside if len(block.rows) and np.ptp(block.targets) > 0.0]

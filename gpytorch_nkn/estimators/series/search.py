@@ -173,7 +173,7 @@ def _find_outliers(
         if any(one.status != "ok" for one in trained):
             break
         members = [one.candidate for one in trained if one.candidate is not None]
-        rows = reduce(np.intersect1d, [_outlying(member, rest) for member in members])
+        rows = reduce(np.intersect1d, [_outlier_rows(member, rest) for member in members])
         count = int(outliers.sum()) + rows.size
         is_constant = np.ptp(np.delete(rest.values, rows)) == 0
         if not rows.size or count > 1 + _MAX_OUTLIERS * len(outliers) or is_constant:
@@ -182,15 +182,15 @@ def _find_outliers(
     return outliers, trained
 
 
-def _outlying(member: Member, series: Series) -> np.ndarray:
+def _outlier_rows(member: Member, series: Series) -> np.ndarray:
     with one_thread(series):
         if series.is_long:
             member.condition(series.rows, series.values, series.noise)
         errors = member.errors()
-    return view(len(series.time), series.reach, CONDITIONED)[_far_errors(errors)]
+    return view(len(series.time), series.reach, CONDITIONED)[_large_errors(errors)]
 
 
-def _far_errors(errors: np.ndarray) -> np.ndarray:
+def _large_errors(errors: np.ndarray) -> np.ndarray:
     """Return rows whose error is a local maximum above 12 times the RMS of all smaller errors.
 
     Errors are absolute standardised leave-one-out errors. The RMS excludes larger errors, which

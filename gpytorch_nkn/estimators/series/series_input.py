@@ -61,7 +61,7 @@ def as_times(x: Any) -> pd.Index:
     if isinstance(x, pd.Index | pd.Series):
         index = pd.Index(x)
         return index if index.dtype != object else _of_objects(index.to_numpy(), index.name)
-    x = _detached(x)
+    x = _to_cpu(x)
     if isinstance(x, np.ma.MaskedArray):
         plain = x if x.dtype.kind in "mM" else x.astype(float)
         x = np.ma.filled(plain, "NaT" if x.dtype.kind in "mM" else np.nan)
@@ -109,7 +109,7 @@ def _of_objects(values: np.ndarray, name: Any) -> pd.Index:
     return (moments + offsets).tz_localize(None)
 
 
-def _detached(x: Any) -> Any:
+def _to_cpu(x: Any) -> Any:
     return x.detach().cpu() if isinstance(x, Tensor) else x
 
 
@@ -139,7 +139,7 @@ def as_vector(
         TypeError: The values are not real numbers.
         ValueError: There are several columns, or NaN, infinite or masked values.
     """
-    values = _detached(values)
+    values = _to_cpu(values)
     try:
         masked = np.ma.isMaskedArray(values)
         vector = np.ma.asanyarray(values) if masked else np.asarray(values)
@@ -149,7 +149,9 @@ def as_vector(
         vector = np.ma.filled(vector, np.nan) if masked else vector
     except (TypeError, ValueError):
         expected = "numbers or dates (see pandas.to_datetime)" if name == "x" else "numbers"
-        raise TypeError(f"{name} must hold {expected}, got {_first_other(values)}.") from None
+        raise TypeError(
+            f"{name} must hold {expected}, got {_describe_first_invalid(values)}."
+        ) from None
     if vector.ndim == 2 and vector.shape[1] == 1:
         vector = vector[:, 0]
     if vector.ndim != 1:
@@ -163,7 +165,7 @@ def as_vector(
     return vector
 
 
-def _first_other(values: ArrayLike) -> str:
+def _describe_first_invalid(values: ArrayLike) -> str:
     """Describe the first value that is not a number, or else the type of the values."""
     array = np.asarray(values)
     for index, value in enumerate(array.ravel() if array.dtype.kind in "OUST" else ()):

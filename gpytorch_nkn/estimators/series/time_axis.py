@@ -82,7 +82,7 @@ class TimeAxis:
         own, zone = _zone(times), _zone(self.index)
         if (own is None) != (zone is None):
             raise TypeError(
-                f"The series was fitted over dates {_named(zone)}, got dates {_named(own)}."
+                f"The series was fitted over dates {_zone_text(zone)}, got dates {_zone_text(own)}."
             )
         if own is not None:
             times = times.tz_convert(zone)
@@ -142,12 +142,12 @@ class TimeAxis:
         """Return the ``count`` next dates in open months, given sorted dates ``N``."""
         closed, found, number = closed_months(dates), dates[:0], count
         while len(found) < count:
-            found = self._next_dates_unchecked(dates, number, periods)
+            found = self._next_dates_in_all_months(dates, number, periods)
             found = found[~np.isin(found.astype("datetime64[M]").astype(int) % 12, closed)]
             number *= 4
         return found[:count]
 
-    def _next_dates_unchecked(
+    def _next_dates_in_all_months(
         self, dates: np.ndarray, count: int, periods: pd.PeriodIndex | None
     ) -> np.ndarray:
         """Return the ``count`` next dates, including dates in closed months."""
@@ -189,5 +189,5 @@ def _zone(index: pd.Index) -> Any:
     return getattr(index, "tz", None)
 
 
-def _named(zone: Any) -> str:
+def _zone_text(zone: Any) -> str:
     return "without a time zone" if zone is None else f"in time zone {zone}"

@@ -309,7 +309,7 @@ def decompose_gp(
     components = _components(expansion, by, gp)
     if expansion.dropped > max(_MAX_EXACT_DROPPED, 100 * torch.finfo(gp.inputs.dtype).eps):
         components.append(Component("pruned terms", (), is_rest=True))
-    return _ordered(components, gp, expansion, max_components, by_share=by == "columns")
+    return _order_components(components, gp, expansion, max_components, by_share=by == "columns")
 
 
 def _components(expansion: Expansion, by: str, gp: FittedGP) -> list[Component]:
@@ -371,12 +371,12 @@ def _columns_name(columns: frozenset[int] | None, gp: FittedGP) -> str:
     return ", ".join(names) if len(names) <= 4 else f"{len(names)} columns together"
 
 
-def _ordered(
+def _order_components(
     parts: list[Component], gp: FittedGP, expansion: Expansion, max_components: int, by_share: bool
 ) -> Decomposition:
     """Merge the smallest components, and order the others."""
     blocks = _blocks(gp.time if gp.is_series else gp.inputs)
-    parts, values = _merged(parts, _predictions(parts, gp, blocks), max_components)
+    parts, values = _merge_smallest(parts, _predictions(parts, gp, blocks), max_components)
     level = gp.by_task(values[..., 0])
     centered = values[..., 0] - level
     targets = gp.observed - gp.by_task(gp.observed)
@@ -441,7 +441,7 @@ def _predictions(parts: list[Component], gp: FittedGP, blocks: list[Tensor]) -> 
     return values
 
 
-def _merged(
+def _merge_smallest(
     parts: list[Component], values: Tensor, max_components: int
 ) -> tuple[list[Component], Tensor]:
     """Merge the smallest components, except those with the mean function or pruned terms."""

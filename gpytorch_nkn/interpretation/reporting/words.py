@@ -55,9 +55,9 @@ def describe_component(
     kind = "" if component.role is None else component.role.kind
     facts: dict[str, Any] = {"size": std_text(mean.std(), units)}
     if kind in ("cycle", "variation"):
-        facts |= _recurrence(component, geometry, units)
+        facts |= _cycle_facts(component, geometry, units)
     elif component.has_mean:
-        kind, facts = "trend", _course(x, mean, targets_std, units)
+        kind, facts = "trend", _trend_facts(x, mean, targets_std, units)
         facts["walks"] = _random_walks(component, units)
     else:
         facts["name"] = words_of(component.terms[0], units) if kind == "other" else component.name
@@ -65,7 +65,9 @@ def describe_component(
     return tuple(render_all(kind, **facts))
 
 
-def _course(x: np.ndarray, mean: np.ndarray, targets_std: float, units: Units) -> dict[str, Any]:
+def _trend_facts(
+    x: np.ndarray, mean: np.ndarray, targets_std: float, units: Units
+) -> dict[str, Any]:
     """Return facts on the posterior mean of a trend."""
     change = float(np.ptp(mean))
     facts = {"rises": bool(mean[-1] > mean[0]), "unit": singular(units.x_unit)}
@@ -106,7 +108,7 @@ def _random_walks(component: Component, units: Units) -> str:
     return listed(found) if found else ""
 
 
-def _recurrence(component: Component, geometry: Geometry, units: Units) -> dict[str, Any]:
+def _cycle_facts(component: Component, geometry: Geometry, units: Units) -> dict[str, Any]:
     """Return facts on a cycle or a variation, with median correlation lengths of its terms."""
     shares = np.array([term.mean_share() for term in component.terms])
     behaviours = behaviours_of(component.terms, geometry)

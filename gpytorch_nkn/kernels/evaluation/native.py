@@ -179,7 +179,7 @@ class NativeEvaluator:
         grad_x1, grad_x2t, grad_theta = add_all(in_threads(work, self._blocks))
         grad_x2 = None if grad_x2t is None else grad_x2t.mT
         results = [
-            None if gradient is None else _reduced(gradient, shape)
+            None if gradient is None else _sum_to_shape(gradient, shape)
             for gradient, shape in zip((grad_x1, grad_x2, grad_theta), self._shapes, strict=True)
         ]
         if not self.symmetric:
@@ -226,7 +226,7 @@ def _expand(tensor: Tensor, batch_shape: torch.Size, event_dims: int) -> Tensor:
     return tensor.expand(*batch_shape, *event)
 
 
-def _reduced(gradient: Tensor, shape: torch.Size) -> Tensor:
+def _sum_to_shape(gradient: Tensor, shape: torch.Size) -> Tensor:
     """Sum the gradient of an expanded tensor over the expanded dimensions."""
     if gradient.numel() == shape.numel():
         return gradient.reshape(shape)

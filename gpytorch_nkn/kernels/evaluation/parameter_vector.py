@@ -74,10 +74,10 @@ class ParameterVector:
         if len({flat.dtype for flat in (*raw, *pieces) if flat is not None}) > 1:
             return None  # plain evaluation raises an error
         if raw:
-            transformed = softplus(_joined(raw))
+            transformed = softplus(_concatenate(raw))
             parts = iter(transformed.split(runs, -1) if len(runs) > 1 else (transformed,))
             pieces = [next(parts) if piece is None else piece for piece in pieces]
-        return _joined(pieces)  # type: ignore[arg-type]
+        return _concatenate(pieces)  # type: ignore[arg-type]
 
     def _add(self, part: tuple[Module, str] | Tensor, count: int, event_dims: int) -> Slot:
         self.parts.append(part)
@@ -129,5 +129,5 @@ def has_softplus(constraint: Interval) -> bool:
     return transform is softplus
 
 
-def _joined(parts: list[Tensor]) -> Tensor:
+def _concatenate(parts: list[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
