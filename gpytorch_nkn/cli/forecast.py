@@ -273,13 +273,10 @@ def _draw(
     order = np.argsort(ahead, kind="stable")
     begin = ahead.min() - _HISTORY * max(np.ptp(ahead), ahead.min() - past[task.train].max())
     shown = task.train & (past >= begin)
-    x, new_x = (
-        (times.tz_localize(None) if getattr(times, "tz", None) else times).to_numpy()
-        for times in (series.index, task.times)
-    )
+    new_x = (task.times.tz_localize(None) if series.zone else task.times).to_numpy()
     curves = new_x[order], *table[["median", "lower95", "upper95"]].to_numpy()[order].T
     options: dict[str, Any] = {
-        "train": (x[shown], series.y[shown]),
+        "train": (series.x[shown], series.y[shown]),
         "test": None if task.observed is None else (new_x, task.observed),
         "x_label": literal(f"{series.x_label} ({series.zone})" if series.zone else series.x_label),
         "y_label": literal(series.y_label),

@@ -34,7 +34,7 @@ _WORDS = {  # cells that show which part of the time a column has: 01-Jan, 1. Qu
     "month": r"(?:\d\d?[ .-]+)?" + _MONTH_NAME,
     "quarter": r"[1-4](?i:[a-z.]{0,3} ?[qkt][a-z]*)",
 }
-_PARTS = {  # of times: names of columns, smallest and largest number
+_PARTS = {  # parts of times: pattern of column names, smallest and largest number
     "year": ("(?:epi|iso|mmwr)?year|yr|yy(?:yy)?|periods?", 1500, 2199),
     "month": ("mo(?:n|nth)?|mm", 1, 12),
     "quarter": ("quarter|qtr", 1, 4),
@@ -61,8 +61,12 @@ _WIDE = (  # parts of times, names of columns that become rows, and how many the
     ("date", "", range(2, 10**6)),
     ("step", r"[A-Za-z]_?\d+", range(30, 10**6)),
 )
-_AROUND = r" \[.*|^[a-zA-Z]_?(?=\d+$)|^\D+ (?=\d{4}[MQKT]\d)"  # what is no time in such names
-_NO_TIME = "(?i:total|mean|average|annual)?"  # cells beside sums of a year, and empty cells
+_AROUND = r" \[.*|^[a-zA-Z]_?(?=\d+$)|^\D+ (?=\d{4}[MQKT]\d)"  # words around the time in such names
+_GROUPS = (  # words in names of columns that tell series apart, and count no months or hours
+    r"(?i)(?<![a-z])(?:age|area|class|code|dept|group|id|item|node|region|series|site|station|store"
+    r"|type|unit|zone)"
+)
+_NO_TIME = "(?i:total|mean|average|annual)?"  # times of rows with sums of a year
 TIME_NAMES = (
     "(?i:t|x|times?|timestamp|when|ds|date|datetime|step|period|index|seconds?|year|month|day|hour"
     "|yyyy|unix)"
@@ -140,6 +144,7 @@ def _counted(frame: pd.DataFrame, first: str, part: str) -> dict[str, str]:
     for finer, name in zip(parts, after, strict=False):
         n = pd.to_numeric(frame[name], errors="coerce")
         is_count = (n.between(*_PARTS[finer][1:]) & (n % 1 == 0)).all()
+        is_count &= not re.search(_GROUPS, name)
         if not is_count or not frame.duplicated([*found.values()]).any():
             break
         found[finer] = name
@@ -152,7 +157,7 @@ def _counted(frame: pd.DataFrame, first: str, part: str) -> dict[str, str]:
 
 
 def choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], str, list[str]]:
-    """Find the columns of the parts of the time, the target, and other columns of numbers.
+    """Choose the columns of the time and the target; also return the other columns of numbers.
 
     The time is the first of _CHAINS with few repeated times, else a column of numbers that has a
     usual name, equal steps or rising values. The target is the only other column of numbers.
@@ -197,7 +202,7 @@ def choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], str, 
 
 
 def _rising(frame: pd.DataFrame, numbers: list[str], timely: set[str], target: str | None) -> str:
-    """Return the column of a time that has no form of dates."""
+    """Choose the time in a table without dates: a column of rising or falling numbers."""
     if len(numbers) + (target is not None) < 2:
         names = [name for name in frame if name != target]
         return max(names, key=lambda n: (bool(re.fullmatch(TIME_NAMES, n)), n not in numbers))
@@ -230,7 +235,7 @@ def count_rows(frame: pd.DataFrame, reading: Reading) -> None:
 
 
 def rows_with_time(frame: pd.DataFrame, times: list[str], reading: Reading) -> pd.DataFrame:
-    """Return the rows with a time, and with a target or all covariates."""
+    """Return the rows that have a time, and a target or all covariates."""
     if len(times) > 1 and (frame[times[0]] == "").any():  # merged cells
         filled = frame[times[0]].replace("", None).ffill().fillna("")
         frame = frame.assign(**{times[0]: filled})

@@ -71,7 +71,7 @@ def _text(path: Path, reading: Reading) -> str:
 
 
 def _rows(path: Path, reading: Reading) -> pd.DataFrame:
-    """Split a text into stripped cells, with line numbers; the separator stays in ``reading``."""
+    """Split a file into stripped cells, indexed by line; ``reading`` receives the separator."""
     lines = [line.strip(" ") for line in re.split("\r\n|\r|\n", _text(path, reading))]
     lines[: reading.skiprows] = [""] * min(reading.skiprows, len(lines))
     is_comment = [line[:1] in ("#", "%") and line[:4].lower() != "#n/a" for line in lines]

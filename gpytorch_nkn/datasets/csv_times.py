@@ -61,7 +61,7 @@ _DATE = re.sub(r"\?P<\w>", "?:", "|".join(_PATTERNS.values()))
 _PLAIN = r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?"
 _ORDERED = _FORMS[1:6]  # day, month or year may come first
 _GROUPS = "YymbqisfdjWUuHMSpz"  # named groups of the patterns of dates
-_LETTERS = {  # groups of the parts of times that have columns of their own
+_LETTERS = {  # groups of the patterns, for parts of times in columns of their own
     "year": "Y", "month": "m", "quarter": "q", "week": "W", "day": "d", "doy": "j",
     "clock": "H", "hour": "H", "minute": "M",
 }  # fmt: skip
@@ -176,7 +176,7 @@ def read_times(
 
 
 def _letter(part: str, name: str) -> str:
-    """Return the group of a part of the time, given the names of its columns."""
+    """Return the group of a part of the time; weeks of epidemiology begin on Sundays."""
     return "U" if part == "week" and re.search(_EPIDEMIC, name) else _LETTERS.get(part, "")
 
 
@@ -196,7 +196,7 @@ def _numbers(cells: pd.Series, reading: Reading) -> np.ndarray:
 def _readings(
     table: pd.DataFrame, names: Mapping[str, str], reading: Reading
 ) -> dict[str, pd.DataFrame]:
-    """Return times and offsets from UTC by form, for forms that some dates have; else NaT."""
+    """Read dates in every form that fits some of them; dates that a form does not fit are NaT."""
     others, name = _other_parts(table, names, reading), " ".join(names.values())
     if "date" not in table:
         return {"": _assembled(others)}
@@ -229,7 +229,7 @@ def _readings(
 
 
 def _other_parts(table: pd.DataFrame, names: Mapping[str, str], reading: Reading) -> pd.DataFrame:
-    """Return parts of times from columns of years, months, hours, ..."""
+    """Read the parts of times in columns of years, months, hours, ..."""
     parts = pd.DataFrame(index=table.index)
     days = table.drop(columns=["clock", "hour", "minute"], errors="ignore")
     for part, cells in table.drop(columns="date", errors="ignore").items():
@@ -265,7 +265,7 @@ def _minutes(n: pd.Series, days: pd.Series, name: str, reading: Reading) -> pd.S
 
 
 def _assembled(parts: pd.DataFrame) -> pd.DataFrame:
-    """Return times and offsets from UTC in minutes; NaT for impossible times."""
+    """Assemble times and their offsets from UTC in minutes; impossible times are NaT."""
     n = parts.reindex(columns=[*_GROUPS])
     n[["b", "i"]] = n[["b", "i"]].apply(lambda words: words.map(_WORDS))
     half, zone = n.pop("p"), n.pop("z")
@@ -294,7 +294,7 @@ def _assembled(parts: pd.DataFrame) -> pd.DataFrame:
 
 
 def _offset(zone: str) -> float:
-    """Return minutes from UTC, NaN if only a name gives them."""
+    """Return the offset from UTC in minutes, NaN for other names of time zones."""
     if found := re.fullmatch(r"([+-])(\d\d):?(\d\d)?", zone):
         return float(found[1] + "1") * (60 * int(found[2]) + int(found[3] or 0))
     return 0.0 if zone in ("z", "utc", "gmt") else np.nan
@@ -311,7 +311,7 @@ def _has_few_gaps(times: pd.Series) -> bool:
 
 
 def _not_a_time(cells: pd.Series, is_good: np.ndarray) -> str:
-    """Return the error message on cells, given which of them are times."""
+    """Return the error message on cells that are not times."""
     bad, example = cells[~is_good], "2001-09-30, 30/09/2001 18:00, 2001Q3 or Sep 2001"
     advice = f"name its format, such as {option('date_format', '%d.%m.%Y %Hh')}"
     if is_good.mean() >= 0.5:

@@ -607,6 +607,8 @@ ADVICE = {
     "Date,2020,2019\n2020-01-01,5,1\n2020-01-02,6,2\n": ("any of '2020', '2019'",
         {"target": "2020"}),
     BOTH: ("(--where='a=north end')", {"where": {"a": "north end", "b": "p"}}),
+    "year,age_group,y\n" + "".join(f"{2001 + i // 12},{i % 12 + 1},{i}\n" for i in range(48)): (
+        "any of 'age_group', 'y'", {"target": "y", "where": {"age_group": "1"}}),
     "Day,Jan,Feb,Mar,Apr,May,Jun,Jul,Aug,Sep,Oct,Nov,Dec\n"
     + "".join(f"{d}" + ",5" * 12 + "\n" for d in range(1, 5)): (
         "where={'month': 'Jan'}", {"where": {"month": "Jan"}}),
