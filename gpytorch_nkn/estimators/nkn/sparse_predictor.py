@@ -143,16 +143,12 @@ class SparsePredictor:
         with torch.enable_grad():
             (slopes,) = torch.autograd.grad(self._mean(some).sum(), some)
         with torch.no_grad(), suppress(RuntimeError):  # no training: inducing points alone
+            residuals = Rows(rows.x, rows.y - self._mean(rows.x))
+            rms = slopes.square().mean(0).sqrt()
             self._local = LocalResiduals(
-                rows.x.cpu().numpy(),
-                (rows.y - self._mean(rows.x)).cpu().numpy(),
-                slopes.square().mean(0).sqrt().cpu().numpy(),
-                self.model.train_targets,
-                seed=seed,
-                cat_dims=cat_dims,
-                budget=budget,
+                residuals, rms, seed=seed, cat_dims=cat_dims, budget=budget
             )
-            if self._log_densities().mean() <= before.mean():
+            if not self._log_densities().mean() > before.mean():  # also if it is NaN
                 self._local = None
 
 
@@ -166,8 +162,7 @@ class LocalResiduals:
     .. math:: \mu(x) = k(x, N) (K_{NN} + \sigma^2 I)^{-1} r_N
 
     Distances are in the numeric columns to which the function is most sensitive. They are weighted
-    by the ``sensitivity``, the RMS derivatives ``D`` of the function. Computations have the dtype
-    and the device of ``like``.
+    by the ``sensitivity``, the RMS derivatives ``D`` of the function.
 
     Reference: Snelson and Ghahramani (2007), Local and global sparse Gaussian process
     approximations, whose local part has the same kernel as the global one.
@@ -175,26 +170,24 @@ class LocalResiduals:
 
     def __init__(
         self,
-        inputs: np.ndarray,
-        residuals: np.ndarray,
-        sensitivity: np.ndarray,
-        like: Tensor,
+        residuals: Rows,
+        sensitivity: Tensor,
         *,
         seed: int,
         cat_dims: Sequence[int] = (),
         budget: float | None = None,
     ):
         self._cat_dims = tuple(cat_dims)
-        self._inputs, self._residuals = inputs, residuals
-        self._like = like.new_empty(0)
-        ordered = np.argsort(-sensitivity, kind="stable")
+        self._unit = float(residuals.y.std(correction=0)) or 1.0
+        self._known = Rows(residuals.x, residuals.y / self._unit)
+        rms = sensitivity.cpu().numpy()
+        ordered = np.argsort(-rms, kind="stable")
         self._columns = np.sort(ordered[~np.isin(ordered, self._cat_dims)][:_SEARCHED])
-        scale = sensitivity[self._columns]
+        scale = rms[self._columns]
         self._scale = np.maximum(scale, _LEAST_SCALE * scale.max())
         if not self._scale.max() > 0:
             self._scale = np.ones_like(scale)
-        self._tree = cKDTree(self._inputs[:, self._columns] * self._scale)
-        self._unit = float(self._residuals.std()) or 1.0
+        self._tree = cKDTree(self._coordinates(residuals.x))
         self._process = self._learn(seed, budget)
         self.noise = self._process.likelihood.noise.item() * self._unit**2
 
@@ -225,7 +218,7 @@ class LocalResiduals:
     def _conditional(self, x: Tensor, rows: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return means ``... x q`` and covariances ``... x q x q`` at ``... x q x D``."""
         kernel, mean = self._process.covar_module, self._process.mean_module
-        known = self._rows(rows)
+        known = self._known[torch.from_numpy(rows)]
         covariance = kernel(known.x).to_dense()
         covariance.diagonal(dim1=-2, dim2=-1).add_(self._process.likelihood.noise)
         factor = psd_safe_cholesky(covariance)
@@ -237,11 +230,9 @@ class LocalResiduals:
         return means * self._unit, own * self._unit**2
 
     def _learn(self, seed: int, budget: float | None) -> TableGP:
-        rng = np.random.default_rng(seed)
-        count = len(self._inputs)
-        centers = rng.choice(count, min(_BLOCKS, count), replace=False)
-        _, near = self._tree.query(self._tree.data[centers], k=min(_BLOCK_ROWS, count))
-        rows = self._rows(near)
+        count = len(self._known)
+        centers = np.random.default_rng(seed).choice(count, min(_BLOCKS, count), replace=False)
+        rows = self._known[torch.from_numpy(self._nearest(self._known.x[centers], _BLOCK_ROWS))]
         first = Rows(rows.x[0], rows.y[0])
         model = untrained_model("tabular", first, self._cat_dims)
         rows.set_on(model)
@@ -261,14 +252,13 @@ class LocalResiduals:
 
     def _nearest(self, x: Tensor, count: int) -> np.ndarray:
         """Return indices ``M x k`` of the nearest rows of points ``M x D``."""
-        count = min(count, len(self._inputs))
-        points = x.cpu().numpy()[:, self._columns] * self._scale
-        _, near = self._tree.query(points, k=count)
+        count = min(count, len(self._known))
+        _, near = self._tree.query(self._coordinates(x), k=count)
         return near.reshape(len(x), count)
 
-    def _rows(self, rows: np.ndarray) -> Rows:
-        own = self._inputs[rows], self._residuals[rows] / self._unit
-        return Rows(*(torch.from_numpy(part).to(self._like) for part in own))
+    def _coordinates(self, x: Tensor) -> np.ndarray:
+        """Return coordinates ``M x d``, whose distances determine the neighbours."""
+        return x.cpu().numpy()[:, self._columns] * self._scale
 
 
 def sparse_predictors(

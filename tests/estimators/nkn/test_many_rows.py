@@ -69,9 +69,10 @@ def test_joint_predictions_agree_with_single_ones(fitted):
 def test_conditional_is_that_of_all_rows_where_all_are_neighbours():
     rng = np.random.default_rng(0)
     X, rest = rng.normal(size=(60, 2)), rng.normal(size=60)
-    local = LocalResiduals(X, rest, np.array([1.0, 0.3]), torch.zeros(1).double(), seed=0)
-    model = local._process
     x, y = torch.from_numpy(X), torch.from_numpy(rest / rest.std())
+    rows = Rows(x, torch.from_numpy(rest))
+    local = LocalResiduals(rows, torch.tensor([1.0, 0.3]).double(), seed=0)
+    model = local._process
     model.set_train_data(x, y, strict=False)
     new = torch.from_numpy(rng.normal(size=(4, 2)))
     with torch.no_grad():
