@@ -49,11 +49,11 @@ class LeaveOneOut:
 
         The z-score is the normal quantile of the mixture's cumulative probability.
         """
-        each = (y - means) / stds
-        z_scores = each[0]
+        scores = (y - means) / stds
+        z_scores = scores[0]
         if len(weights) > 1:
-            below = special.logsumexp(special.log_ndtr(each), axis=0, b=weights[:, None])
-            above = special.logsumexp(special.log_ndtr(-each), axis=0, b=weights[:, None])
+            below = special.logsumexp(special.log_ndtr(scores), axis=0, b=weights[:, None])
+            above = special.logsumexp(special.log_ndtr(-scores), axis=0, b=weights[:, None])
             least = special.ndtri_exp(np.minimum(np.minimum(below, above), -np.log(2)))
             z_scores = np.where(below < above, least, -least)
         mean = weights @ means
@@ -119,11 +119,11 @@ def held_out(
     _, first = processes[0]
     values, _ = first.in_data_units((first.targets - first.mean).double().cpu(), std)
     weights = np.array([weight for weight, _ in processes])
-    one, other = (
-        LeaveOneOut.of_mixture(values, weights, *map(np.stack, zip(*each, strict=True)))
-        for each in (ahead, others)
+    ahead_scores, loo_scores = (
+        LeaveOneOut.of_mixture(values, weights, *map(np.stack, zip(*predictions, strict=True)))
+        for predictions in (ahead, others)
     )
-    return values, one, other
+    return values, ahead_scores, loo_scores
 
 
 def autocorrelation(errors: np.ndarray) -> tuple[np.ndarray, float]:

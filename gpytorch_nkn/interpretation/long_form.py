@@ -120,8 +120,8 @@ def long_form(model: ExactGP) -> ExactGP:
             kernel = ProductKernel(kernel, task_kernel)
             values, tasks = list(range(task_kernel.raw_var.size(-1))), index[0].flatten()
         inputs, samples = torch.cat([rows, tasks.unsqueeze(-1).to(rows)], -1), None
-    found = affine_outcome(model, samples)
-    offsets, scales = (torch.as_tensor(v).to(rows).expand(len(values)) for v in found)
+    affine = affine_outcome(model, samples)
+    offsets, scales = (torch.as_tensor(v).to(rows).expand(len(values)) for v in affine)
     offset, scale = offsets.mean(), scales.square().mean().sqrt()
     factors, shifts = scales / scale, (offsets - offset) / scale
     noise = _noise(model.likelihood, values)
@@ -151,13 +151,13 @@ def long_form(model: ExactGP) -> ExactGP:
 
 
 def _task_kernel(model: ExactGP) -> IndexKernel:
-    found = [part for part in model.children() if isinstance(part, IndexKernel)]
-    if len(found) != 1:
+    kernels = [child for child in model.children() if isinstance(child, IndexKernel)]
+    if len(kernels) != 1:
         raise NotImplementedError(
             "A model with a task index needs one IndexKernel in addition to its covar_module, got "
-            f"{len(found)}."
+            f"{len(kernels)}."
         )
-    return found[0]
+    return kernels[0]
 
 
 def _noise(likelihood: Likelihood, values: list[int]) -> Tensor:
@@ -202,9 +202,9 @@ def _convert(kernel: Kernel, other_columns: Tensor, column: int, factors: Tensor
     if isinstance(kernel, IndexKernel):
         return _index_kernel(kernel, column, factors)
     if not _has_tasks(kernel):
-        own = deepcopy(kernel)
-        own.active_dims = other_columns if own.active_dims is None else own.active_dims
-        return own
+        copied = deepcopy(kernel)
+        copied.active_dims = other_columns if copied.active_dims is None else copied.active_dims
+        return copied
     if isinstance(kernel, ScaleKernel):
         scaled = deepcopy(kernel)
         scaled.base_kernel = _convert(kernel.base_kernel, other_columns, column, factors)
@@ -221,7 +221,7 @@ def _convert(kernel: Kernel, other_columns: Tensor, column: int, factors: Tensor
 
 
 def _has_tasks(kernel: Kernel) -> bool:
-    return any(isinstance(part, IndexKernel | MultitaskKernel) for part in kernel.modules())
+    return any(isinstance(module, IndexKernel | MultitaskKernel) for module in kernel.modules())
 
 
 def _index_kernel(kernel: IndexKernel, column: int, factors: Tensor) -> IndexKernel:
@@ -236,12 +236,12 @@ def _index_kernel(kernel: IndexKernel, column: int, factors: Tensor) -> IndexKer
 
 
 def _check_same_prior(model: ExactGP, long: LongFormGP, factors: Tensor) -> None:
-    (mean, covariance), (own_mean, own) = noisy_prior(model), noisy_prior(long.train())
+    (mean, covariance), (long_mean, long_covariance) = noisy_prior(model), noisy_prior(long.train())
     expected = factors.unsqueeze(-1) * covariance * factors
     targets: Any = long.train_targets
-    shifted = targets - own_mean - factors * (flat_targets(model) - mean)
+    shifted = targets - long_mean - factors * (flat_targets(model) - mean)
     size = expected.diagonal().mean()
-    same = torch.allclose(own, expected, rtol=1e-4, atol=1e-5 * float(size))
+    same = torch.allclose(long_covariance, expected, rtol=1e-4, atol=1e-5 * float(size))
     if not same or float(shifted.abs().max()) > 1e-4 * float(size) ** 0.5:
         raise NotImplementedError(
             "The model's forward must return its mean_module and the product of its input and task "
@@ -264,13 +264,13 @@ class _TaskInputs(InputTransform):
 
     def transform(self, X: Tensor) -> Tensor:
         """Return inputs ``... x N x (D + 1)`` of the kernel."""
-        found = X[..., self.column].unsqueeze(-1) == self.values.to(X.device)
-        if not bool(found.any(-1).all()):
+        matches = X[..., self.column].unsqueeze(-1) == self.values.to(X.device)
+        if not bool(matches.any(-1).all()):
             raise ValueError(
                 f"Tasks must be among {self.values.tolist()}, got "
                 f"{X[..., self.column].unique().tolist()}."
             )
-        tasks = found.to(X).argmax(-1, keepdim=True).to(X)
+        tasks = matches.to(X).argmax(-1, keepdim=True).to(X)
         others = X if self.with_task else _without(X, self.column)
         if self.base is not None:
             others = self.base.preprocess_transform(others)

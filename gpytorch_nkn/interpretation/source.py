@@ -106,12 +106,12 @@ class FittedGP:
     @property
     def new_noise(self) -> float:
         """Noise variance of a new observation; 0 for counts, whose rate is the process."""
-        own = self._observations
-        if own is None:
+        likelihood = self._observations
+        if likelihood is None:
             return float(self.noise.mean())
-        if not hasattr(own, "deg_free"):
+        if not hasattr(likelihood, "deg_free"):
             return 0.0
-        return own.noise.item() / (1 - 2 / own.deg_free.item())
+        return likelihood.noise.item() / (1 - 2 / likelihood.deg_free.item())
 
     @property
     def _observations(self) -> Any:
@@ -123,8 +123,8 @@ class FittedGP:
         if self.task_column is None:
             return (values * self.row_weights).mean(-1, keepdim=True).expand_as(values)
         tasks = self.inputs[:, self.task_column].long()
-        own = torch.nn.functional.one_hot(tasks).to(values)
-        return (values @ own / own.sum(0).clamp_min(1))[..., tasks]
+        one_hot = torch.nn.functional.one_hot(tasks).to(values)
+        return (values @ one_hot / one_hot.sum(0).clamp_min(1))[..., tasks]
 
     @cached_property
     def posterior(self) -> ExactPosterior:
@@ -183,10 +183,10 @@ class FittedGP:
 
     def on_common_scale(self, mean: Tensor) -> tuple[Tensor, Tensor]:
         """Return means ``...`` on the members' common scale, and factors of standard deviations."""
-        own = getattr(self.model, "on_common_scale", None)
-        if self._member is None or own is None:
+        convert = getattr(self.model, "on_common_scale", None)
+        if self._member is None or convert is None:
             return mean, torch.ones_like(mean)
-        return own(self._member, mean)
+        return convert(self._member, mean)
 
     def in_data_units(self, mean: Tensor, std: Tensor) -> tuple[np.ndarray, np.ndarray]:
         """Convert means, minus the prior mean, and standard deviations ``N`` to data units."""
@@ -247,9 +247,9 @@ def fitted_gp(model: Any) -> FittedGP:
         prior = model.forward(inputs)
         # detached, because views of parameters require gradients even under no_grad
         mean, covariance = prior.mean.detach(), prior.lazy_covariance_matrix.to_dense()
-        own = kernel(inputs).to_dense()
+        kernel_matrix = kernel(inputs).to_dense()
         scale = covariance.diagonal(dim1=-1, dim2=-2).mean()
-        if not torch.allclose(own, covariance, rtol=1e-4, atol=1e-5 * float(scale)):
+        if not torch.allclose(kernel_matrix, covariance, rtol=1e-4, atol=1e-5 * float(scale)):
             raise ValueError(
                 "The model's forward must return the covariance of its covar_module, got another "
                 "covariance."
@@ -310,15 +310,15 @@ def fitted_processes(model: Any) -> list[tuple[float, FittedGP]]:
         mean = model.forward(inputs).mean.detach()
         noise = model.likelihood.noise.detach().expand(targets.shape)
         alike = getattr(kernel, "members", torch.arange(number)).tolist()  # members' structures
-        found: list[tuple[float, FittedGP]] = []
+        processes: list[tuple[float, FittedGP]] = []
         for k in sorted(map(alike.index, set(alike))):
             covariance = kernel[k](inputs[k]).to_dense().detach()
             member = FittedGP(
                 model, kernel[k], inputs[k], targets[k], targets[k], mean[k], covariance, noise[k],
                 units, _member=k,
             )  # fmt: skip
-            found.append((alike.count(alike[k]) / number, member))
-        return found
+            processes.append((alike.count(alike[k]) / number, member))
+        return processes
 
 
 def check_one_output(gp: FittedGP, name: str) -> None:

@@ -77,11 +77,11 @@ class Units:
         """Whether the model is on the logarithm of the targets."""
         return self.link is not None and self.link.name == "log"
 
-    def of_model(self, what: str) -> str:
+    def of_model(self, subject: str) -> str:
         """Describe a transform, such as "the logarithm of the targets"."""
         if self.label:
             return f"the probability of class {self.label}"
-        return what if self.link is None else f"the {self.link.noun} of {what}"
+        return subject if self.link is None else f"the {self.link.noun} of {subject}"
 
     def original(self, values: np.ndarray) -> np.ndarray:
         """Invert the transform of targets of any shape, clipped to finite values for figures."""
@@ -168,7 +168,7 @@ def period_name(period: float, unit: str) -> str:
     """Return the name of a period in a unit of time, such as ``yearly``, or an empty string."""
     years = period * YEARS.get(unit, math.nan)
     return next(
-        (name for name, own in _PERIODS.items() if abs(years / own - 1) < _PERIOD_TOLERANCE), ""
+        (name for name, base in _PERIODS.items() if abs(years / base - 1) < _PERIOD_TOLERANCE), ""
     )
 
 
@@ -239,5 +239,5 @@ def means_text(means: Mapping[str, float]) -> str:
     """Write the means of the tasks, about which shares are computed; empty without tasks."""
     if not means:
         return ""
-    found = ", ".join(f"{mean:.4g} (task {name})" for name, mean in means.items())
-    return f"Shares refer to the variation about the means of the tasks: {found}."
+    text = ", ".join(f"{mean:.4g} (task {name})" for name, mean in means.items())
+    return f"Shares refer to the variation about the means of the tasks: {text}."

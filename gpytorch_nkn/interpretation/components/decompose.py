@@ -154,12 +154,12 @@ class Decomposition:
         def moments(number: int, _: slice, cross: Tensor) -> Tensor:
             """Return mean, reduction of the variance, and prior covariance with the level."""
             moved = cross + shifts[number]
-            found = gp.posterior.mean(moved), gp.posterior.reduction(moved), cross.mean(-1)
-            return torch.stack(torch.broadcast_tensors(*found), -1)
+            values = gp.posterior.mean(moved), gp.posterior.reduction(moved), cross.mean(-1)
+            return torch.stack(torch.broadcast_tensors(*values), -1)
 
-        found = evaluate_groups(groups, inputs, gp.inputs, then=moments, whole=gp.kernel)
-        mean, reduction, covariance = found.unbind(-1)  # each J x ... x M
-        prior = evaluate_groups(groups, inputs, inputs, diag=True, whole=gp.kernel)
+        stacked = evaluate_groups(groups, inputs, gp.inputs, then=moments, kernel=gp.kernel)
+        mean, reduction, covariance = stacked.unbind(-1)  # each J x ... x M
+        prior = evaluate_groups(groups, inputs, inputs, diag=True, kernel=gp.kernel)
         variance = prior - reduction
         y_scale, y_offset = gp.units.y_scale, gp.units.y_offset
         scale, offset = (inputs.new_tensor(v).unsqueeze(-1) for v in (y_scale, y_offset))
@@ -238,10 +238,10 @@ class Decomposition:
         """Return what centring adds to covariances with the data, ``J x ... x 1 x N``."""
         x = self.gp.inputs
         averages = evaluate_groups(
-            groups, x, x, then=lambda _, __, k: k.mean(-1, keepdim=True), whole=self.gp.kernel
+            groups, x, x, then=lambda _, __, k: k.mean(-1, keepdim=True), kernel=self.gp.kernel
         ).mT
         gained = [averages.sum(0) if part.has_mean else 0.0 for part in self.components]
-        return torch.stack([gain - own for gain, own in zip(gained, averages, strict=True)])
+        return torch.stack([gain - average for gain, average in zip(gained, averages, strict=True)])
 
 
 def decompose(
@@ -384,10 +384,10 @@ def _order_components(
     least = gp.by_task(gp.observed.square()) * torch.finfo(targets.dtype).eps ** 2
     # the weight of a task is proportional to its number of rows, and independent of its unit
     weights = torch.where(variances > least, gp.row_weights / variances, 0.0)
-    whole = centered.sum(0)
-    size = (whole.square() * weights).mean(-1).clamp_min(torch.finfo(whole.dtype).tiny)
-    each = (centered * whole * weights).mean(-1) / size  # covariance with the posterior mean
-    shares = each.reshape(len(parts), -1).mean(-1).cpu().numpy()
+    total = centered.sum(0)
+    size = (total.square() * weights).mean(-1).clamp_min(torch.finfo(total.dtype).tiny)
+    covariances = (centered * total * weights).mean(-1) / size  # covariance with the posterior mean
+    shares = covariances.reshape(len(parts), -1).mean(-1).cpu().numpy()
     errors_of = _held_out_errors(values, level, blocks, gp)
 
     def relative(some: list[int]) -> Tensor:  # outputs may have different units
@@ -407,7 +407,7 @@ def _order_components(
     *improves, over_mean = ([_is_positive(part) for part in drop] for drop in drops)
     return Decomposition(
         components=tuple(parts[k] for k in order),
-        explained=np.array([float((weights * (variances - rest)).mean()) for rest in left]),
+        explained=np.array([float((weights * (variances - residual)).mean()) for residual in left]),
         errors=np.array(
             [float((errors_of(some)[0] * gp.row_weights * scale).mean()) for some in sums]
         ),
@@ -430,11 +430,11 @@ def _predictions(parts: list[Component], gp: FittedGP, blocks: list[Tensor]) -> 
 
     def fits(_: int, rows: slice, matrix: Tensor) -> Tensor:
         means = matrix @ weights
-        own = (matrix * solver.precision[..., rows, :]).sum(-1, keepdim=True)
-        return torch.cat([means, means[..., :1] - own * ratio[..., rows, :]], dim=-1)
+        leverage = (matrix * solver.precision[..., rows, :]).sum(-1, keepdim=True)
+        return torch.cat([means, means[..., :1] - leverage * ratio[..., rows, :]], dim=-1)
 
     groups = [None if part.is_rest else part.terms for part in parts]
-    values = evaluate_groups(groups, gp.inputs, gp.inputs, then=fits, whole=gp.kernel)
+    values = evaluate_groups(groups, gp.inputs, gp.inputs, then=fits, kernel=gp.kernel)
     for k, part in enumerate(parts):
         if part.has_mean:
             values[k] += gp.mean.unsqueeze(-1)

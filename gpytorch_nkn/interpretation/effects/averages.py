@@ -74,9 +74,9 @@ class Averages:
         Each difference is an average over n of the points ``A x n x D``, minus the average over the
         points ``m x D``. Mixtures use the law of total variance.
         """
-        found = [(weight, *contrast(gp, points, base)) for weight, gp in self._members]
-        mean = torch.stack([w * own for w, own, _ in found]).sum(0)
-        variances = [w * (v.clamp_min(0) + (own - mean).square()) for w, own, v in found]
+        results = [(weight, *contrast(gp, points, base)) for weight, gp in self._members]
+        mean = torch.stack([w * means for w, means, _ in results]).sum(0)
+        variances = [w * (v.clamp_min(0) + (means - mean).square()) for w, means, v in results]
         std = torch.stack(variances).sum(0).sqrt() * abs(self._scale)
         return mean.double().cpu().numpy() * self._scale, std.double().cpu().numpy()
 
@@ -102,9 +102,9 @@ def contrast(
     for start, stop in _chunks(len(points), n * max(n, len(base))):
         x = gp.to_inputs(points[start:stop].reshape(-1, points.shape[-1]))
         batch, w = x.reshape(-1, n, x.size(-1)), weights[..., start:stop, :].unsqueeze(-2)
-        own = w @ _matrix(gp, batch, batch) @ w.mT  # ... x a x 1 x 1
+        within = w @ _matrix(gp, batch, batch) @ w.mT  # ... x a x 1 x 1
         shared = _matrix(gp, x, others) @ base_weights.mT  # one large matrix, which is fast
-        both = own - 2 * w @ shared.reshape(*own.shape[:-2], n, 1)
+        both = within - 2 * w @ shared.reshape(*within.shape[:-2], n, 1)
         terms.append(both[..., 0, 0])
     return mean - base_mean, variance + torch.cat(terms, -1)
 

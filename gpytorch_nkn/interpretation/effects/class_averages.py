@@ -48,8 +48,8 @@ class ClassAverages(Averages):
         weights = self._estimator.weights_ / self._estimator.weights_.sum()
         variance = weights @ (values.mean(-1) - base_values.mean(-1) - mean) ** 2
         for weight, gp, *pair in zip(weights, self._processes, slopes, base_slopes, strict=True):
-            _, found = contrast(gp, points, base, pair)  # K x A
-            variance += weight * found.clamp_min(0).sum(0).cpu().numpy()
+            _, variances = contrast(gp, points, base, pair)  # K x A
+            variance += weight * variances.clamp_min(0).sum(0).cpu().numpy()
         return mean, np.sqrt(variance)
 
     def _rows(self, x: np.ndarray) -> np.ndarray:
@@ -57,6 +57,6 @@ class ClassAverages(Averages):
 
     def _linearised(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return values ``R x ...`` and slopes ``R x K x ...`` of R members at rows ``... x D``."""
-        found = self._estimator.linearised(rows.reshape(-1, rows.shape[-1]), self._code)
-        values, slopes = (v.reshape(*v.shape[:-1], *rows.shape[:-1]) for v in found)
+        arrays = self._estimator.linearised(rows.reshape(-1, rows.shape[-1]), self._code)
+        values, slopes = (v.reshape(*v.shape[:-1], *rows.shape[:-1]) for v in arrays)
         return values, slopes

@@ -258,10 +258,10 @@ class _Study:
         dists = [Empirical(column) for column in inputs.T]
         first = total = np.ones(1)
         if dim > 1:
-            found = sobol_indices(func=predict, n=number, dists=dists, rng=self.rng)
+            indices = sobol_indices(func=predict, n=number, dists=dists, rng=self.rng)
             varies = np.ptp(inputs, axis=0) > 0
-            total = np.where(varies, found.total_order, 0)
-            first = found.first_order.clip(0, total)  # within the exact bounds
+            total = np.where(varies, indices.total_order, 0)
+            first = indices.first_order.clip(0, total)  # within the exact bounds
         else:
             predict(inputs.T)
         variance = float(np.var(np.concatenate(values)))
@@ -326,13 +326,13 @@ class _Study:
         varying = np.flatnonzero(total_order >= _MIN_SHARE / 2).tolist()
         pairs = sorted(combinations(varying, 2), key=lambda p: -min(gaps[p[0]], gaps[p[1]]))
         pairs = pairs[:_MAX_SCREENED]
-        for (num_rows, points), kept in ((_ROUGH_SCREEN, 3 * number), (_SCREEN, number)):
+        for (num_rows, points), count in ((_ROUGH_SCREEN, 3 * number), (_SCREEN, number)):
             rows, shares = self.rows(num_rows), {}
             for i, j in pairs:
                 a, b = (self.quantiles(column, points)[:, None] for column in (i, j))
                 table = self.average.mean(set_columns(rows, {i: a[:, None], j: b})).mean(-1)
                 shares[i, j] = _interaction_variance(table) / variance
-            pairs = sorted(shares, key=lambda pair: -shares[pair])[:kept]
+            pairs = sorted(shares, key=lambda pair: -shares[pair])[:count]
         return [pair for pair in pairs if shares[pair] >= _MIN_SHARE]
 
 

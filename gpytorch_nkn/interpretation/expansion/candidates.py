@@ -73,23 +73,23 @@ def as_gpytorch(kernel: Kernel, input_dim: int, zero_mean: bool = False) -> Kern
     With ``zero_mean``, periodic kernels have no constant part.
     """
     columns, spec = columns_of(kernel), spec_of(kernel)
-    found: Kernel | None
+    converted: Kernel | None
     if spec is not None and spec.to_gpytorch is not None:
-        found = spec.to_gpytorch(kernel, zero_mean)
-        if found is None:
+        converted = spec.to_gpytorch(kernel, zero_mean)
+        if converted is None:
             return None
     elif type(kernel).__module__.partition(".")[0] == "gpytorch":
-        found = deepcopy(kernel)
-        for module in found.modules():
+        converted = deepcopy(kernel)
+        for module in converted.modules():
             priors = getattr(module, "_priors", {})
             for name in list(priors):
                 module._modules.pop(name, None)
             priors.clear()
     else:
         return None
-    whole = columns is None or columns == tuple(range(input_dim))
-    found.active_dims = None if whole else torch.tensor(columns, device=kernel.device)
-    return found
+    all_columns = columns is None or columns == tuple(range(input_dim))
+    converted.active_dims = None if all_columns else torch.tensor(columns, device=kernel.device)
+    return converted
 
 
 def gpytorch_sum(parts: Sequence[Part], like: Tensor) -> Kernel:
@@ -115,9 +115,9 @@ def _gpytorch_product(part: Part) -> Kernel:
 
 def as_network(parts: Sequence[Part], like: Tensor) -> NeuralKernelNetwork:
     """Return an equivalent network, which trains several times as fast as GPyTorch's kernels."""
-    one: Any = constant_kernel(1.0).to(like)
-    one.raw_constant.requires_grad_(False)
-    groups = [part.factors or (one,) for part in parts]
+    unit: Any = constant_kernel(1.0).to(like)
+    unit.raw_constant.requires_grad_(False)
+    groups = [part.factors or (unit,) for part in parts]
     primitives = [deepcopy(factor) for group in groups for factor in group]
     last = Linear(len(parts), 1, bias=False).to(like)
     last.weight = torch.tensor([[part.weight for part in parts]], dtype=torch.float64)
@@ -197,15 +197,15 @@ def find_candidates(gp: FittedGP, count: int, zero_mean: bool) -> tuple[Part, ..
             f"{terms[0].label} as its largest term."
         )
     smaller = [list(_sub_products(part, sample)) for part in leading]
-    found: dict[object, Part] = {}
-    for whole, others in zip(leading, smaller, strict=True):
-        for part in (whole, *others):
-            if len(part.factors) == 1 and len(found) < max(1, count // 2):
-                found.setdefault(product_key(part.factors), part)
+    chosen: dict[object, Part] = {}
+    for product, others in zip(leading, smaller, strict=True):
+        for part in (product, *others):
+            if len(part.factors) == 1 and len(chosen) < max(1, count // 2):
+                chosen.setdefault(product_key(part.factors), part)
     for part in (*leading, *chain.from_iterable(smaller)):
-        if len(found) < count:
-            found.setdefault(product_key(part.factors), part)
-    return tuple(found.values())
+        if len(chosen) < count:
+            chosen.setdefault(product_key(part.factors), part)
+    return tuple(chosen.values())
 
 
 def _variations(groups: Sequence[Sequence[Term]], sample: Tensor) -> tuple[Tensor, Tensor]:

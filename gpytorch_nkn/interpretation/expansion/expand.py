@@ -161,15 +161,15 @@ class _Builder:
         parts = []
         for product in products:
             first, *others = [self.of(factor, columns) for factor in product]
-            parts.append(reduce(lambda one, other: one.times(other, self.bounds), others, first))
+            parts.append(reduce(lambda left, right: left.times(right, self.bounds), others, first))
         return stack(parts).total()
 
     def _of_network(self, network: NeuralKernelNetwork, columns: Columns) -> Polynomials:
         parts = [
-            self._atom(part, _pick(columns, part), is_complex=True)
-            if isinstance(part, ComplexKernel)
-            else self.of(part, columns)
-            for part in network.primitives
+            self._atom(primitive, _pick(columns, primitive), is_complex=True)
+            if isinstance(primitive, ComplexKernel)
+            else self.of(primitive, columns)
+            for primitive in network.primitives
         ]
         stage = primitives = stack(parts)
         layers: list[Any] = list(network.layers)
@@ -267,15 +267,15 @@ class _Builder:
         total = self.source.kernel(inputs, diag=True).mean(-1)
         batch = torch.broadcast_shapes(total.shape, *[w.shape for _, w in products.values()])
         diagonal_of = cache(lambda factor: factor(inputs, diag=True))
-        found = []
+        parts = []
         for factors, weight in products.values():
             diagonal = math.prod(map(diagonal_of, factors), start=inputs.new_ones(inputs.size(-2)))
             weight = weight.expand(batch)
             share = weight * diagonal.mean(-1) / total.where(total > 0, 1)  # the kernel may be zero
-            found.append((weight, factors, share))
-        found = sorted(found, key=lambda part: -float(part[2].mean()))[: self.bounds.max_terms]
-        labels = labels_of((factor for _, factors, _ in found for factor in factors), units)
-        terms = tuple(make_term(*part, labels) for part in found)
+            parts.append((weight, factors, share))
+        parts = sorted(parts, key=lambda part: -float(part[2].mean()))[: self.bounds.max_terms]
+        labels = labels_of((factor for _, factors, _ in parts for factor in factors), units)
+        terms = tuple(make_term(*part, labels) for part in parts)
         dropped = float((total > 0).double().mean()) - sum(term.mean_share() for term in terms)
         return Expansion(terms, max(0.0, dropped), units, batch)
 
@@ -314,10 +314,10 @@ def _sample_inputs(source: Source | FittedGP) -> Tensor:
         ends = torch.cat([columns.argmin(1), columns.argmax(1)]).flatten().cpu()
         return source.inputs[..., torch.cat([chosen, ends]).unique().to(columns.device), :]
     dims = [1]
-    for part in source.kernel.modules():
-        if isinstance(part, Kernel):
-            own = () if part.active_dims is None else part.active_dims.tolist()
-            dims += [part.ard_num_dims or 1, *(column + 1 for column in own)]
+    for module in source.kernel.modules():
+        if isinstance(module, Kernel):
+            active = () if module.active_dims is None else module.active_dims.tolist()
+            dims += [module.ard_num_dims or 1, *(column + 1 for column in active)]
     parameter = next(source.kernel.parameters(), torch.zeros(1))
     return torch.zeros(1, max(dims), dtype=parameter.dtype, device=parameter.device)
 
@@ -335,10 +335,10 @@ def with_posterior_shares(expansion: Expansion, gp: FittedGP) -> Expansion:
     groups = [[term] for term in expansion.terms]
     means = evaluate_groups(groups, gp.inputs, gp.inputs, then=lambda _, __, k: k @ alpha)[..., 0]
     centered = means - means.mean(-1, keepdim=True)  # T x ... x N
-    whole = gp.covariance @ alpha
-    whole = (whole - whole.mean(-2, keepdim=True))[..., 0]
-    variance = whole.square().mean(-1).clamp_min(1e-300)
-    shares = ((centered * whole).mean(-1) / variance).reshape(len(means), -1).mean(-1)
+    total = gp.covariance @ alpha
+    total = (total - total.mean(-2, keepdim=True))[..., 0]
+    variance = total.square().mean(-1).clamp_min(1e-300)
+    shares = ((centered * total).mean(-1) / variance).reshape(len(means), -1).mean(-1)
     terms = tuple(
         replace(term, posterior_share=share)
         for term, share in zip(expansion.terms, shares.tolist(), strict=True)

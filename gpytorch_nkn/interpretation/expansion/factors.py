@@ -56,7 +56,7 @@ def columns_of(kernel: Kernel) -> Columns:
         return tuple(kernel.active_dims.tolist())
     if not isinstance(kernel, NeuralKernelNetwork):
         return None
-    parts = [columns_of(part) for part in kernel.primitives]  # see real_part
+    parts = [columns_of(primitive) for primitive in kernel.primitives]  # see real_part
     known = [column for columns in parts for column in columns or ()]
     return None if None in parts else tuple(sorted(set(known)))
 
@@ -77,7 +77,7 @@ def real_part(kernels: Sequence[Kernel]) -> Kernel:
 def name_of(kernel: Kernel) -> str:
     """Return the short name of a kernel."""
     if isinstance(kernel, NeuralKernelNetwork) and len(kernel.layers) == 1:  # see real_part
-        return f"Re({'*'.join(name_of(part) for part in kernel.primitives)})"
+        return f"Re({'*'.join(name_of(primitive) for primitive in kernel.primitives)})"
     return short_name(kernel)
 
 
@@ -143,15 +143,15 @@ class ProductRules:
         for factor, power in Counter(factors).items():
             pair = self._rewrite(factor, "terms")
             if pair is None:
-                parts = [(own + [factor] * power, share) for own, share in parts]
+                parts = [(product + [factor] * power, share) for product, share in parts]
                 continue
             level, rest = pair
             parts = [
                 (
-                    own + [rest] * k,
+                    product + [rest] * k,
                     share * math.comb(power, k) * level ** (power - k) * (1 - level) ** k,
                 )
-                for own, share in parts
+                for product, share in parts
                 for k in range(power + 1)
             ]
         return parts

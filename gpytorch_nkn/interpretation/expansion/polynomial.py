@@ -59,15 +59,15 @@ class Polynomials:
                 result = result.times(factor, bounds)
             parts.append(result)
             order.append(units)
-        whole = stack(parts)
-        return Polynomials(whole.exponents, whole.weights[..., torch.cat(order).argsort(), :])
+        stacked = stack(parts)
+        return Polynomials(stacked.exponents, stacked.weights[..., torch.cat(order).argsort(), :])
 
     def times(self, other: Polynomials, bounds: Bounds) -> Polynomials:
         """Return elementwise products."""
         left, right = _to_width(self, other)
         if len(left.exponents) * len(right.exponents) > _MAX_PAIRS:
             half = math.isqrt(_MAX_PAIRS)
-            left, right = (part.prune(replace(bounds, max_terms=half)) for part in (left, right))
+            left, right = (p.prune(replace(bounds, max_terms=half)) for p in (left, right))
         exponents = (left.exponents[:, None] + right.exponents).reshape(-1, left.exponents.shape[1])
         weights = (left.weights.unsqueeze(-1) * right.weights.unsqueeze(-2)).flatten(-2)
         return _merge(exponents, weights).prune(bounds)
@@ -83,10 +83,10 @@ class Polynomials:
         r"""Return :math:`e^p = e^{p_0} \sum_m (p - p_0)^m / m!`, up to the relative tolerance."""
         is_constant = torch.as_tensor(~self.exponents.any(axis=1))
         start = (self.weights * is_constant.to(self.weights)).sum(-1).exp()
-        rest = Polynomials(self.exponents, self.weights * (~is_constant).to(self.weights))
+        varying = Polynomials(self.exponents, self.weights * (~is_constant).to(self.weights))
         power = total = constant(start)
         for order in range(1, _ORDERS + 1):
-            power = power.times(rest, bounds)
+            power = power.times(varying, bounds)
             power = Polynomials(power.exponents, power.weights / order)
             total = stack_sum(total, power)
             if bool((power.mass(bounds) <= bounds.tolerance * total.mass(bounds)).all()):

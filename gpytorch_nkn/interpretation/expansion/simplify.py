@@ -194,11 +194,11 @@ class _Search:
         for fitted in self._fit_all([(self.best, self.best.parts)], _FINAL_STEPS):
             self._accept(fitted, 0.0)
 
-    def _accept(self, found: _State | None, gain: float = _MIN_GAIN) -> bool:
-        if found is None or (self.best is not None and found.value <= self.best.value + gain):
+    def _accept(self, state: _State | None, gain: float = _MIN_GAIN) -> bool:
+        if state is None or (self.best is not None and state.value <= self.best.value + gain):
             return False
-        self.best = found
-        self.bar.set_postfix_str(" + ".join(part.name for part in found.parts))
+        self.best = state
+        self.bar.set_postfix_str(" + ".join(part.name for part in state.parts))
         return True
 
     def _add_one(self, max_terms: int) -> bool:
@@ -207,21 +207,21 @@ class _Search:
         if len(state.parts) >= max_terms:
             return False
         taken = {product_key(part.factors) for part in state.parts}
-        found = self._best_of(
+        trial = self._best_of(
             (state, (*state.parts, part))
             for part in self.candidates
             if part.num_parameters > 1 or product_key(part.factors) not in taken
         )
-        if found is None:
+        if trial is None:
             if self.best is None:
                 raise ValueError("None of the candidate kernels could be fitted to the data.")
             return False
         while True:
-            *others, last = found.parts
-            less = self._best_of((found, (*others, part)) for part in shorter(last))
-            if less is None or less.value <= found.value + _MIN_GAIN:
-                return self._accept(found)
-            found = less
+            *others, last = trial.parts
+            less = self._best_of((trial, (*others, part)) for part in shorter(last))
+            if less is None or less.value <= trial.value + _MIN_GAIN:
+                return self._accept(trial)
+            trial = less
 
     def _drop(self) -> None:
         """Drop terms, factors, columns and exponents while BIC improves."""
@@ -277,17 +277,17 @@ class _Search:
         )
 
 
-def _finish(found: _State | None, gp: FittedGP, interrupted: bool) -> Simplification:
-    assert found is not None
-    model = copy_model(found.model)
-    model.covar_module = gpytorch_sum(found.parts, gp.targets)
+def _finish(state: _State | None, gp: FittedGP, interrupted: bool) -> Simplification:
+    assert state is not None
+    model = copy_model(state.model)
+    model.covar_module = gpytorch_sum(state.parts, gp.targets)
     refitted = replace(fitted_gp(model.eval()), units=gp.units)
     return Simplification(
-        kernel=gpytorch_sum(found.parts, gp.targets),  # a copy, not shared with the model
+        kernel=gpytorch_sum(state.parts, gp.targets),  # a copy, not shared with the model
         model=model,
         terms=expand_source(refitted, split=False).terms,
         parts=with_posterior_shares(expand_source(refitted), refitted).terms,
-        bic=found.value,
+        bic=state.value,
         log_density=_log_density(model, gp),
         network_log_density=_log_density(gp.model, gp),
         interrupted=interrupted,
@@ -302,8 +302,8 @@ def _log_density(model: ExactGP, gp: FittedGP) -> float:
     value = evaluate_criterion(copy_model(model).train(), kind, math.nan, _BLOCKS)
     value -= math.log(float(gp.units.y_scale))
     if gp.units.link is not None:
-        own = gp.units.y_offset + gp.units.y_scale * gp.targets.double().cpu().numpy()
-        value += float(gp.units.link.log_slope(gp.units.original(own)).mean())
+        targets = gp.units.y_offset + gp.units.y_scale * gp.targets.double().cpu().numpy()
+        value += float(gp.units.link.log_slope(gp.units.original(targets)).mean())
     return value
 
 

@@ -80,8 +80,8 @@ class Expansion:
         shown = [f"{term.mean_share():.2g} {term.label}" for term in self.terms[:_SHOWN]]
         hidden = self.terms[_SHOWN:]
         if hidden:
-            rest = sum(term.mean_share() for term in hidden)
-            shown.append(f"{rest:.2g} in {len(hidden)} smaller terms")
+            share = sum(term.mean_share() for term in hidden)
+            shown.append(f"{share:.2g} in {len(hidden)} smaller terms")
         return " + ".join(shown)
 
 
@@ -102,35 +102,35 @@ def evaluate_groups(
     *,
     diag: bool = False,
     then: Callable[[int, slice, Tensor], Tensor] | None = None,
-    whole: Any = None,
+    kernel: Any = None,
 ) -> Tensor:
     """Return the matrices of up to thousands of groups, ``J x ... x N x M``.
 
     Strips of rows limit the memory. In each strip a factor is evaluated once.
 
     Args:
-        groups: Terms of each group; None for the remainder of the kernel ``whole``.
+        groups: Terms of each group; None for the remainder of ``kernel``.
         x1: Inputs ``... x N x D``.
         x2: Inputs ``... x M x D``.
         diag: Return diagonals ``J x ... x N``.
         then: Maps the number of a group, the rows, and their matrix ``... x n x M`` to the result
             ``... x n x R``.
-        whole: Kernel.
+        kernel: The kernel, needed with a None.
     """
     has_rest = None in groups
     order = sorted(range(len(groups)), key=lambda number: groups[number] is None)
     last = {f: n for n in order for term in groups[n] or () for f in term.factors}
-    found: list[list[Tensor]] = [[] for _ in groups]
+    parts: list[list[Tensor]] = [[] for _ in groups]
     rows = _rows_in_memory([group or () for group in groups], last, x1, x2, diag)
     for start in range(0, x1.size(-2), rows):
         stop, values = min(start + rows, x1.size(-2)), dict[Kernel, Tensor]()
         left, right = x1[..., start:stop, :], x2[..., start:stop, :] if diag else x2
         tail = left.shape[-2:-1] if diag else torch.Size([stop - start, x2.size(-2)])
         zeros = x1.new_zeros(torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2]) + tail)
-        rest = to_dense(whole(left, right, diag=diag)) if has_rest else zeros
+        remainder = to_dense(kernel(left, right, diag=diag)) if has_rest else zeros
         for number in order:
             group = groups[number]
-            total = rest if group is None else zeros
+            total = remainder if group is None else zeros
             for term in group or ():
                 weight = _tensor(term.weight).to(total)
                 product = weight.view(*weight.shape, *[1] * len(tail))
@@ -139,11 +139,11 @@ def evaluate_groups(
                         values[factor] = to_dense(factor(left, right, diag=diag))
                     product = product * values[factor]
                 total = total + product
-            rest = rest - total if has_rest else rest
+            remainder = remainder - total if has_rest else remainder
             values = {key: value for key, value in values.items() if last[key] > number}
-            found[number].append(total if then is None else then(number, slice(start, stop), total))
-    each = [torch.cat(parts, dim=-1 if diag else -2) for parts in found]
-    return torch.stack(torch.broadcast_tensors(*each))
+            parts[number].append(total if then is None else then(number, slice(start, stop), total))
+    matrices = [torch.cat(strips, dim=-1 if diag else -2) for strips in parts]
+    return torch.stack(torch.broadcast_tensors(*matrices))
 
 
 def _rows_in_memory(

@@ -347,9 +347,9 @@ def _series(
     numbers = units.x_offset[0] + units.x_scale[0] * train
     sections = []
     for number, (component, curve) in enumerate(zip(split.components, curves, strict=True)):
-        own = curve.mean if has_covariates else curve.mean[np.searchsorted(curve.x, times)]
+        values = curve.mean if has_covariates else curve.mean[np.searchsorted(curve.x, times)]
         title, *sentences = describe_component(
-            component, numbers, own, float(y.std()), geometry, units
+            component, numbers, values, float(y.std()), geometry, units
         )
         blocks, points = split.improves[number]
         improves = "blocks" if blocks else "points" if points else "none"

@@ -97,7 +97,9 @@ class SearchReport(Findings):
             panels=len(slices),
         )
         drawn = slices[0].acquisition is not None
-        note = render("note_slices", found=self, number=len(self.candidates), has_acquisition=drawn)
+        note = render(
+            "note_slices", report=self, number=len(self.candidates), has_acquisition=drawn
+        )
         return [
             Block("Summary", self.summary, figures=(progress,)),
             Block("Next points", note=note, figures=(figure,), layout="wide"),
@@ -180,9 +182,9 @@ def report_search(
         values, ahead, loo = held_out(processes)
         if len(values) < 3:
             raise ValueError(f"A report needs at least 3 evaluations, got {len(values)}.")
-        kept, _ = plotting.check_progress(values, maximize, num_initial, feasible)
+        is_feasible, _ = plotting.check_progress(values, maximize, num_initial, feasible)
         signed = values if maximize else -values
-        best = int(np.where(kept if kept.any() else True, signed, -np.inf).argmax())
+        best = int(np.where(is_feasible if is_feasible.any() else True, signed, -np.inf).argmax())
         chosen = _points("candidates", candidates, x.shape[1])
         points = np.concatenate([x, chosen])
         ends = _ends(bounds, points)
@@ -220,7 +222,7 @@ def report_search(
             )
         ]
     skill = _skill(values, loo.mean)
-    found = SearchReport(
+    report = SearchReport(
         title=title,
         summary=(),
         checks=(*_checks(ahead.z_scores[max(num_initial, 1) :], skill), *describe_checks(loo)),
@@ -233,14 +235,14 @@ def report_search(
         maximize=maximize,
         num_initial=num_initial,
         best=best,
-        feasible=kept,
+        feasible=is_feasible,
         candidates=chosen,
         structures=dict(getattr(model, "structure_weights", {})),
         slices=tuple(slices),
     )
     trained = bool(getattr(model, "is_trained", True))
     expected = [expectation(*pair) for pair in zip(mean, std, strict=True)]
-    return replace(found, summary=tuple(_summary(found, units, expected, trained, skill)))
+    return replace(report, summary=tuple(_summary(report, units, expected, trained, skill)))
 
 
 def _ends(bounds: Any, points: np.ndarray) -> np.ndarray:
@@ -269,40 +271,40 @@ def _lines(
 
 
 def _summary(
-    found: SearchReport, units: Units, expected: list[str], trained: bool, skill: float
+    report: SearchReport, units: Units, expected: list[str], trained: bool, skill: float
 ) -> list[str]:
     """Return sentences on values, points, the model and effects.
 
     ``expected`` has the predictions at the evaluations and then at the next points.
     """
-    values, initial, dim = found.values, found.num_initial, found.x.shape[1]
-    value = values[found.best]
+    values, initial, dim = report.values, report.num_initial, report.x.shape[1]
+    value = values[report.best]
     # an outlier must not hide the differences of other values
     change = 0.1 * float(abs(value - np.median(values)) or np.ptp(values))
     first = None
-    if 0 < initial <= found.best:  # otherwise the best value is an initial one
-        early = values[:initial][found.feasible[:initial]]
-        top = early[(early if found.maximize else -early).argmax()] if early.size else None
+    if 0 < initial <= report.best:  # otherwise the best value is an initial one
+        early = values[:initial][report.feasible[:initial]]
+        top = early[(early if report.maximize else -early).argmax()] if early.size else None
         first = "" if top is None else _value_text(top, change)
-    shown = [one.column for one in found.slices]
+    shown = [s.column for s in report.slices]
     order = [*shown, *(k for k in range(dim) if k not in shown)]
-    next_points = [_point_text(row, order, units) for row in found.candidates[:_CANDIDATES]]
-    weights = sorted(found.structures.items(), key=lambda item: -item[1])
+    next_points = [_point_text(row, order, units) for row in report.candidates[:_CANDIDATES]]
+    weights = sorted(report.structures.items(), key=lambda item: -item[1])
     sentences = render_all(
         "search",
-        found=found,
+        report=report,
         number=len(values),
         value=_value_text(value, change),
-        where=_point_text(found.x[found.best], range(dim), units),
+        where=_point_text(report.x[report.best], range(dim), units),
         first=first,
         ahead=list(zip(next_points, expected[len(values) :], strict=False)),
-        at_best=expected[found.best],
+        at_best=expected[report.best],
         trained=trained,
         structures=listed([f"{n} ({percent(w)})" for n, w in weights]) if weights else "",
         skill=skill,
     )
     return (
-        sentences if found.effects is None else sentences + describe_effects(found.effects, units)
+        sentences if report.effects is None else sentences + describe_effects(report.effects, units)
     )
 
 
@@ -321,15 +323,15 @@ def _posterior_moments(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and standard deviation ``A`` of the function at points ``A x D``."""
     inputs = torch.as_tensor(points).to(model.train_targets).unsqueeze(-2)
-    perturbed = [part for part in model.modules() if isinstance(part, InputPerturbation)]
-    for part in perturbed:
-        part.transform_on_eval = False
+    perturbed = [module for module in model.modules() if isinstance(module, InputPerturbation)]
+    for module in perturbed:
+        module.transform_on_eval = False
     posterior = model.posterior(inputs)
-    for part in perturbed:
-        part.transform_on_eval = True
+    for module in perturbed:
+        module.transform_on_eval = True
     mean = getattr(posterior, "mixture_mean", posterior.mean)
     variance = getattr(posterior, "mixture_variance", posterior.variance)
-    mean, variance = (part.reshape(-1).double().cpu().numpy() for part in (mean, variance))
+    mean, variance = (moment.reshape(-1).double().cpu().numpy() for moment in (mean, variance))
     return offset + scale * mean, abs(scale) * np.sqrt(variance.clip(0))
 
 
@@ -339,18 +341,18 @@ def _acquisition_values(model: Any, acquisition: Any, lines: list[np.ndarray]) -
         return [None] * len(lines)
     heights = []
     for line in lines:
-        found = acquisition(torch.as_tensor(line).to(model.train_targets).unsqueeze(-2))
-        if found.shape != (len(line),):
+        values = acquisition(torch.as_tensor(line).to(model.train_targets).unsqueeze(-2))
+        if values.shape != (len(line),):
             raise ValueError(
                 f"acquisition must give one value for each of {len(line)} points, got shape "
-                f"{tuple(found.shape)}."
+                f"{tuple(values.shape)}."
             )
-        heights.append(found.double().cpu().numpy())
+        heights.append(values.double().cpu().numpy())
     if getattr(acquisition, "_log", False):
-        highest = max(float(np.nanmax(one, initial=-np.inf)) for one in heights)
+        highest = max(float(np.nanmax(height, initial=-np.inf)) for height in heights)
         highest = highest if np.isfinite(highest) else 0.0
         with np.errstate(under="ignore"):  # small terms vanish
-            heights = [np.exp(one - highest) for one in heights]
+            heights = [np.exp(height - highest) for height in heights]
     return heights
 
 

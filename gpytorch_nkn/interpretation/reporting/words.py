@@ -100,12 +100,12 @@ def _random_walks(component: Component, units: Units) -> str:
     moving = [term for term in component.terms if term.factors]
     least = _MIN_WALK**2 * sum(term.mean_share() for term in moving)
     roles = [{role_of(factor) for factor in term.factors} for term in moving]
-    found = [
+    phrases = [
         words_of(term, units)
-        for term, own in zip(moving, roles, strict=True)
-        if term.mean_share() >= least and ("walk" in own or own == {"step"})
+        for term, kinds in zip(moving, roles, strict=True)
+        if term.mean_share() >= least and ("walk" in kinds or kinds == {"step"})
     ]
-    return listed(found) if found else ""
+    return listed(phrases) if phrases else ""
 
 
 def _cycle_facts(component: Component, geometry: Geometry, units: Units) -> dict[str, Any]:
@@ -166,8 +166,8 @@ def _main_effect(effect: Effect, units: Units) -> dict[str, Any]:
     """Return facts on the effect of a column."""
     (name,), (grid,), (levels,), mean = effect.names, effect.grid, effect.levels, effect.mean
     change = float(np.ptp(mean))
-    what = "the prediction" if units.log_targets else units.of_model("the prediction")
-    facts: dict[str, Any] = {"name": name, "what": what, "kind": "", "levels": levels}
+    subject = "the prediction" if units.log_targets else units.of_model("the prediction")
+    facts: dict[str, Any] = {"name": name, "what": subject, "kind": "", "levels": levels}
     if len(mean) < 2 or not change > 0:
         return facts
     if levels is not None:
@@ -186,8 +186,8 @@ def _positions(grid: np.ndarray, shown: list[Any]) -> list[str]:
     span = grid[-1] - grid[0]
     if grid.dtype.kind == "M":
         return np.datetime_as_string(grid[shown], "D" if span > _MAX_HOURLY_SPAN else "m").tolist()
-    whole = bool((grid[[0, -1]] % 1 == 0).all()) and abs(grid).max() < 1e6
-    ends = [f"{end:g}" if whole else rounded(end, span) for end in grid[shown[:2]]]
+    integers = bool((grid[[0, -1]] % 1 == 0).all()) and abs(grid).max() < 1e6
+    ends = [f"{end:g}" if integers else rounded(end, span) for end in grid[shown[:2]]]
     return ends + [rounded(position, 0.1 * span) for position in grid[shown[2:]]]
 
 
@@ -229,8 +229,8 @@ def _level(value: float, values: np.ndarray, change: float, units: Units) -> str
     """Write a value of a curve, with the digits that resolve ``change``."""
     if units.link is not None:
         low, high = units.original(np.array([values.min(), values.max()]))
-        own, near = units.original(np.array([value, value + change]))
-        change, value = float(high - low) or float(near - own), float(own)
+        original, near = units.original(np.array([value, value + change]))
+        change, value = float(high - low) or float(near - original), float(original)
     return rounded(value, change)
 
 
