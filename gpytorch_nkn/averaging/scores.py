@@ -8,7 +8,7 @@ import torch
 from gpytorch.models import ExactGP
 from torch import Tensor
 
-from gpytorch_nkn.fit import noisy_prior
+from gpytorch_nkn.fit import in_mode, noisy_prior
 from gpytorch_nkn.linalg import ExactPosterior
 
 __all__ = ["leave_one_out", "rolling_forecasts"]
@@ -21,7 +21,8 @@ def leave_one_out(model: ExactGP) -> tuple[Tensor, Tensor]:
     Raises:
         torch.linalg.LinAlgError: The covariance matrix is not positive definite.
     """
-    mean, covariance = noisy_prior(model.train())
+    with in_mode(model, training=True):
+        mean, covariance = noisy_prior(model)
     center, variance = ExactPosterior(covariance, model.train_targets - mean).leave_one_out()
     return mean + center, variance
 
@@ -48,7 +49,8 @@ def rolling_forecasts(
     Raises:
         torch.linalg.LinAlgError: The covariance matrix is not positive definite.
     """
-    mean, covariance = noisy_prior(model.train())
+    with in_mode(model, training=True):
+        mean, covariance = noisy_prior(model)
     posterior = ExactPosterior(covariance, model.train_targets - mean)
     factor = posterior.factor.tril()
     white = torch.linalg.solve_triangular(factor, posterior.residual.unsqueeze(-1), upper=False)
@@ -58,5 +60,4 @@ def rolling_forecasts(
         means.append(mean[ahead] + (factor[ahead, :origin] @ white[:origin])[:, 0])
         variances.append(factor[ahead, ahead].square().sum(-1))
         rows.append(torch.arange(ahead.start, ahead.stop))
-    model.eval()
     return torch.cat(rows), torch.cat(means), torch.cat(variances)

@@ -24,6 +24,7 @@ from gpytorch_nkn.fit.result import (
     Start as Start,
     copy_model as copy_model,
     evaluating as evaluating,
+    in_mode as in_mode,
     with_kernel as with_kernel,
 )
 from gpytorch_nkn.fit.session import (

@@ -6,7 +6,7 @@ import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
@@ -145,8 +145,8 @@ class FitResult(Fit[RestartRecord]):
             for a BoTorch or multitask model. With known noise (FixedNoiseGaussianLikelihood), new
             observations have the mean training noise.
         """
-        model = self.model.eval()
-        with torch.no_grad():
+        model = self.model
+        with evaluating(model), torch.no_grad():
             if hasattr(model, "posterior"):  # a BoTorch model undoes its outcome transform itself
                 posterior = model.posterior(x, observation_noise=True)
                 return posterior.mean, posterior.variance
@@ -183,17 +183,25 @@ def _exact() -> Iterator[None]:
 
 
 @contextmanager
-def evaluating(model: ExactGP) -> Iterator[None]:
-    """Switch to eval mode inside a context; BoTorch's models then transform their inputs."""
+def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
+    """Switch to train or eval mode inside a context.
+
+    BoTorch's models have transformed inputs in eval mode, and untransformed inputs in train mode.
+    """
     modes = [(module, module.training) for module in model.modules()]
-    changes = any(mode for _, mode in modes)
+    changes = any(mode != training for _, mode in modes)
     if changes:  # visiting hundreds of modules takes as long as a small matrix
-        model.eval()
+        model.train(training)
     try:
         yield
     finally:
-        if changes or model.training:
+        if changes or model.training != training:
             _restore(model, modes)
+
+
+def evaluating(model: nn.Module) -> AbstractContextManager[None]:
+    """Switch to eval mode inside a context."""
+    return in_mode(model, training=False)
 
 
 def copy_model(model: ExactGP) -> ExactGP:
@@ -220,7 +228,7 @@ def _copy(model: ExactGP, instead: dict[int, Any]) -> ExactGP:
         _restore(model, modes)
 
 
-def _restore(model: ExactGP, modes: list[tuple[nn.Module, bool]]) -> None:
+def _restore(model: nn.Module, modes: list[tuple[nn.Module, bool]]) -> None:
     model.train(modes[0][1])
     for module, mode in modes:  # submodules may differ in mode
         module.training = mode

@@ -30,7 +30,7 @@ from linear_operator.operators import BlockDiagLinearOperator, LinearOperator
 from linear_operator.settings import cholesky_jitter
 from torch import Tensor
 
-from gpytorch_nkn.fit import GAUSSIAN_LIKELIHOODS, check_counts, options_of
+from gpytorch_nkn.fit import GAUSSIAN_LIKELIHOODS, check_counts, evaluating, options_of
 from gpytorch_nkn.kernels import (
     FeatureKernel,
     categorical_columns,
@@ -241,18 +241,18 @@ class BaseGP:
         if chunk_size is None:
             chunk_size = max(1, _CHUNK_ENTRIES // self._chunk_width())
         check_counts(1, chunk_size=chunk_size)
-        self.eval()
-        X = self._check_points(X)
-        batch_shape = () if is_ensemble(self) else self.batch_shape
-        X = X.expand(*torch.broadcast_shapes(X.shape[:-2], batch_shape), *X.shape[-2:])
         means, variances = [], []
-        for part in X.split(chunk_size, dim=-2):
-            # q x ... x 1 x d: a batch of single points, without covariances between them
-            single = part.movedim(-2, 0).unsqueeze(-2)
-            posterior = self.posterior(single, observation_noise=observation_noise)
-            # an input transform may turn one point into several (InputPerturbation)
-            means.append(posterior.mean.movedim(0, -3).flatten(-3, -2))
-            variances.append(posterior.variance.movedim(0, -3).flatten(-3, -2))
+        X = self._check_points(X)
+        with evaluating(self):
+            batch_shape = () if is_ensemble(self) else self.batch_shape
+            X = X.expand(*torch.broadcast_shapes(X.shape[:-2], batch_shape), *X.shape[-2:])
+            for part in X.split(chunk_size, dim=-2):
+                # q x ... x 1 x d: a batch of single points, without covariances between them
+                single = part.movedim(-2, 0).unsqueeze(-2)
+                posterior = self.posterior(single, observation_noise=observation_noise)
+                # an input transform may turn one point into several (InputPerturbation)
+                means.append(posterior.mean.movedim(0, -3).flatten(-3, -2))
+                variances.append(posterior.variance.movedim(0, -3).flatten(-3, -2))
         return torch.cat(means, -2), torch.cat(variances, -2)
 
 

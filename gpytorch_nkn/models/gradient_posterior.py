@@ -14,6 +14,7 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 from torch.autograd import grad
 
+from gpytorch_nkn.fit import evaluating
 from gpytorch_nkn.kernels import NeuralKernelNetwork, check_has_derivatives
 from gpytorch_nkn.linalg import check_finite, check_tensors
 from gpytorch_nkn.models.base_gp import ExactBaseGP
@@ -64,12 +65,11 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
             "model.subset_output([0]), one of the models of a list, or output_tasks=[0] of a "
             "multitask model."
         )
-    model.eval()
     X = X.to(next(model.parameters()).dtype)
-    batch_shape = () if is_ensemble(model) else getattr(model, "batch_shape", ())
-    shape = torch.broadcast_shapes(X.shape[:-2], batch_shape)
     kernel = getattr(model, "covar_module", model)
-    with torch.enable_grad(), _smooth(model, X) as count:
+    with evaluating(model), torch.enable_grad(), _smooth(model, X) as count:
+        batch_shape = () if is_ensemble(model) else getattr(model, "batch_shape", ())
+        shape = torch.broadcast_shapes(X.shape[:-2], batch_shape)
         X = X.repeat_interleave(count, -2)  # each of several transformed points has its own copy
         one, two = (X.detach().expand(*shape, *X.shape[-2:]).clone().requires_grad_() for _ in "12")
         normal = _normal(model, torch.cat([one, two], -2))

@@ -10,8 +10,10 @@ from botorch.models.transforms import ChainedInputTransform, Normalize
 from botorch.models.transforms.input import InputPerturbation
 from gpytorch.kernels import RBFKernel
 
+from gpytorch_nkn.averaging import leave_one_out, rolling_forecasts
+from gpytorch_nkn.fit import FitResult
 from gpytorch_nkn.interpretation import decompose, effects, expand, report, report_search, simplify
-from gpytorch_nkn.models import StructureEnsembleGP
+from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP, gradient_posterior
 from tests.global_state import unchanged
 from tests.interpretation.small_models import GP
 
@@ -58,11 +60,28 @@ def ensemble():
     )
 
 
+# Functions of other packages that read a model.
+READ = {
+    "gradient_posterior": lambda model: gradient_posterior(model, X[:3]).mean,
+    "leave_one_out": leave_one_out,
+    "predict": lambda model: model.predict(X[:3]),
+    "predict_of_a_fit": lambda model: FitResult(model, [], 0, "loo", {}).predict(X[:3]),
+    "rolling_forecasts": partial(rolling_forecasts, origins=[15, 20], horizon=3),
+}
+CALLS_OF_ALL = CALLS | READ
+
+
+def network():
+    y = two_columns().train_targets[:, None]
+    return NKNSingleTaskGP(X, y, structure="additive", input_transform=Normalize(2))
+
+
 @pytest.mark.parametrize(
     ("name", "make"),
     [
         *((name, two_columns) for name in CALLS),
-        *((n, ensemble) for n in ("effects", "report_search")),
+        *((n, ensemble) for n in ("effects", "report_search", "gradient_posterior", "predict")),
+        *((name, network) for name in READ),
     ],
 )
 def test_models_and_global_state_stay_as_they_were_and_results_repeat(name, make):
@@ -70,11 +89,11 @@ def test_models_and_global_state_stay_as_they_were_and_results_repeat(name, make
     model.likelihood.eval()
     modes, before = modes_of(model), deepcopy(model.state_dict())
     with unchanged():
-        found = str(CALLS[name](model))
+        found = str(CALLS_OF_ALL[name](model))
     assert modes_of(model) == modes
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     assert bool((model.train_inputs[0] == X).all())
-    assert str(CALLS[name](model.eval())) == found
+    assert str(CALLS_OF_ALL[name](model.eval())) == found and not any(modes_of(model).values())
 
 
 @pytest.mark.parametrize("name", ["effects", "report", "report_search", "simplify"])

@@ -458,6 +458,10 @@ def check_predict(case: Case):
     torch.testing.assert_close(torch.cat([*batch], -2), model.predict(points[:4])[0])
     with pytest.raises(ValueError, match="chunk_size must be at least 1, got 0"):
         model.predict(points, chunk_size=0)
+    model.train().likelihood.training = False
+    before = [part.training for part in model.modules()]
+    model.predict(points)
+    assert [part.training for part in model.modules()] == before
 
 
 def check_bayesian_optimisation(case: Case):
