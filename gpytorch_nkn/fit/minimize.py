@@ -182,8 +182,8 @@ class FlatParameters:
         try:
             closed_form = TrainingLoss(self._module, self.values)
             self.values.add_(0.05)
-            away = self._differentiate()  # before the closed form allocates a matrix
-            if not _agree(closed_form(), (away, self.gradients)):
+            shifted_loss = self._differentiate()  # before the closed form allocates a matrix
+            if not _agree(closed_form(), (shifted_loss, self.gradients)):
                 return None
             self.values.copy_(here)
             return closed_form if _agree(closed_form(), (loss, gradients)) else None
@@ -240,11 +240,11 @@ class FlatParameters:
                 parameter.grad = None
 
 
-def _agree(own: tuple[float, Tensor], other: tuple[float, Tensor]) -> bool:
+def _agree(closed_form: tuple[float, Tensor], autograd: tuple[float, Tensor]) -> bool:
     """Return whether two losses and their gradients are equal up to rounding."""
-    tolerance = 1e-5 * other[1].abs().max().item()
-    same = math.isclose(own[0], other[0], rel_tol=1e-6, abs_tol=1e-6)
-    return same and torch.allclose(own[1], other[1], 1e-5, tolerance)
+    tolerance = 1e-5 * autograd[1].abs().max().item()
+    same = math.isclose(closed_form[0], autograd[0], rel_tol=1e-6, abs_tol=1e-6)
+    return same and torch.allclose(closed_form[1], autograd[1], 1e-5, tolerance)
 
 
 def _raw_bounds(model: nn.Module, values: Tensor) -> list[Tensor]:

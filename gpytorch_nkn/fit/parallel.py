@@ -61,10 +61,10 @@ def as_finished(
     payload = None if shared is None else _SharedPayload(shared)
     threads, attempts = torch.get_num_threads(), 0
     waiting: dict[int, tuple] = {}
-    rest = enumerate(tasks)
+    unstarted = enumerate(tasks)
 
     def jobs() -> Iterator[Any]:
-        for number, task in chain(list(waiting.items()), rest):
+        for number, task in chain(list(waiting.items()), unstarted):
             waiting[number] = task
             yield delayed(_call)(caller, payload, function, number, task)
 
@@ -93,8 +93,8 @@ def _results(jobs: Iterator[Any], n_jobs: int | None) -> Generator[tuple[int, An
         parallel = Parallel(n_jobs=n_jobs, batch_size=1, return_as="generator_unordered")
     except ValueError:
         with Parallel(n_jobs=n_jobs, batch_size=1) as parallel:
-            while part := list(islice(jobs, _TASKS_PER_WORKER * effective_n_jobs(n_jobs))):
-                yield from parallel(part)
+            while batch := list(islice(jobs, _TASKS_PER_WORKER * effective_n_jobs(n_jobs))):
+                yield from parallel(batch)
     else:
         with closing(parallel(jobs)) as results:
             yield from results

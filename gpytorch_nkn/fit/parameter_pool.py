@@ -19,10 +19,10 @@ class UnknownPartError(Exception):
     """A part of the model has no closed-form gradient in this package."""
 
 
-def require(condition: bool, what: str) -> None:
-    """Raise an UnknownPartError that names ``what`` unless ``condition`` holds."""
+def require(condition: bool, subject: str) -> None:
+    """Raise an UnknownPartError that names ``subject`` unless ``condition`` holds."""
     if not condition:
-        raise UnknownPartError(what)
+        raise UnknownPartError(subject)
 
 
 def to_numpy(tensor: Tensor) -> np.ndarray:

@@ -53,18 +53,18 @@ def check_dense(name: str, num_rows: int, like: Tensor, instead: str = _MANY_ROW
         )
 
 
-def warn_of_size(name: str, count: int, most: int, what: str, unit: str = "rows") -> None:
+def warn_of_size(name: str, count: int, most: int, advice: str, unit: str = "rows") -> None:
     """Warn (:class:`SizeWarning`) about more rows than a method is intended for.
 
     Args:
         name: Name of the class or function.
         count: Number of rows.
         most: Largest intended number of rows.
-        what: Consequence and alternative.
+        advice: Consequence and alternative.
         unit: Unit of the count.
     """
     if count > most:
-        warn_user(f"{name} is for up to {most:,} {unit}, got {count:,}: {what}", SizeWarning)
+        warn_user(f"{name} is for up to {most:,} {unit}, got {count:,}: {advice}", SizeWarning)
 
 
 def _free_on_the_machine() -> float:

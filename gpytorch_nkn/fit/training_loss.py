@@ -80,7 +80,7 @@ class TrainingLoss:
         self._pool.finish()
         require(self._pool.reaches_all(self._indices), "a parameter of an unknown part")
         self._prior = _LogPrior(model, values, self._pool)
-        self._own = np.empty(self._indices.shape)  # values of each output
+        self._parameters = np.empty(self._indices.shape)  # values of each output
         self._evaluators: dict[int, Evaluator] = {}  # by element
         self._buffer = values.new_empty(0)  # memory of a matrix, allocated when needed
 
@@ -90,10 +90,10 @@ class TrainingLoss:
             self._buffer = self._values.new_empty(self._targets.shape[1], self._targets.shape[1])
         with np.errstate(all="ignore"):  # parameters may have any value
             numbers = self._pool.numbers()
-            np.take(numbers, self._indices, out=self._own)
-            gradient = np.empty_like(self._own)
+            np.take(numbers, self._indices, out=self._parameters)
+            gradient = np.empty_like(self._parameters)
             loss = 0.0
-            for element in range(len(self._own)):
+            for element in range(len(self._parameters)):
                 loss += self._evaluate(element, gradient[element])
                 if not math.isfinite(loss):
                     return math.inf, torch.zeros_like(self._values)
@@ -105,13 +105,13 @@ class TrainingLoss:
 
     def _evaluate(self, element: int, gradient: np.ndarray) -> float:
         """Return the negative log likelihood of one output, and write its gradient."""
-        own, basis = self._own[element], self._basis[element]
-        theta = own[self._theta_slice]
+        parameters, basis = self._parameters[element], self._basis[element]
+        theta = parameters[self._theta_slice]
         for formula, first, derived in self._derived:
             number = formula.derived(torch.from_numpy(theta[first]))
             theta[derived] = number.numpy()
-        residual = self._targets[element] - basis @ own[self._mean_slice]
-        noise = own[self._noise_slice].sum()
+        residual = self._targets[element] - basis @ parameters[self._mean_slice]
+        noise = parameters[self._noise_slice].sum()
         fixed = None if self._fixed_noise is None else self._fixed_noise[element]
         evaluator = self._evaluator(element)
 
@@ -139,7 +139,7 @@ class TrainingLoss:
         """Return an evaluator of one output at its current parameters."""
         if element in self._evaluators:
             return self._evaluators[element]
-        theta = self._to_tensor(self._own[element, self._theta_slice])
+        theta = self._to_tensor(self._parameters[element, self._theta_slice])
         evaluator = self._matrix.bind((self._inputs[element], theta), [False, True])
         if isinstance(evaluator, NativeEvaluator):  # reads parameters from memory in every call
             self._evaluators[element] = evaluator
@@ -168,14 +168,14 @@ class TrainingLoss:
             raise UnknownPartError("a network with another evaluation setting")
         self._matrix = matrix
         # Indices of derived values, and of the parameters from which they are derived.
-        own = [p for p in program.primitives if p.formula.derived is not None]
+        primitives = [p for p in program.primitives if p.formula.derived is not None]
         self._derived: list[tuple[Any, np.ndarray, np.ndarray]] = [
             (
                 formula,
-                np.array([p.slots[0].start for p in own if p.formula is formula]),
-                np.array([p.slots[-1].start for p in own if p.formula is formula]),
+                np.array([p.slots[0].start for p in primitives if p.formula is formula]),
+                np.array([p.slots[-1].start for p in primitives if p.formula is formula]),
             )
-            for formula in {p.formula for p in own}
+            for formula in {p.formula for p in primitives}
         ]
         stops = {slot.start: slot.stop for slot in _slots(program)}
         indices, start = self._pool.add_constants(theta), 0
@@ -183,16 +183,16 @@ class TrainingLoss:
             stop = stops[start]
             if not isinstance(part, Tensor):  # tensors are derived values
                 module, name = part
-                found: np.ndarray | None
+                trained: np.ndarray | None
                 if isinstance(module, Linear) and module.is_simplex:
-                    found = self._simplex_of(module)[name]
+                    trained = self._simplex_of(module)[name]
                 else:
                     parameter = module._parameters.get(f"raw_{name}", module._parameters.get(name))
                     require(parameter is not None, f"the parameter {name}")
-                    found = self._pool.indices(parameter)
-                    found = None if found is None else self._by_element(found, stop - start)
-                if found is not None:
-                    indices[:, start:stop] = found
+                    trained = self._pool.indices(parameter)
+                    trained = None if trained is None else self._by_element(trained, stop - start)
+                if trained is not None:
+                    indices[:, start:stop] = trained
             start = stop
         return indices
 
@@ -200,10 +200,10 @@ class TrainingLoss:
         """Return indices ``... x count`` of a parameter for each element of the batch."""
         batch_shape = self._batch_shape
         shared = indices.size == count
-        own = torch.Size([] if shared else indices.shape[: len(batch_shape)])
-        fits = own.numel() * count == indices.size and broadcasts(own, batch_shape)
+        shape = torch.Size([] if shared else indices.shape[: len(batch_shape)])
+        fits = shape.numel() * count == indices.size and broadcasts(shape, batch_shape)
         require(fits, "a parameter of another batch shape")
-        expanded = np.broadcast_to(indices.reshape(*own, count), (*batch_shape, count))
+        expanded = np.broadcast_to(indices.reshape(*shape, count), (*batch_shape, count))
         return expanded.reshape(batch_shape.numel(), count)
 
     def _simplex_of(self, layer: Linear) -> dict[str, np.ndarray]:
@@ -214,8 +214,8 @@ class TrainingLoss:
                 if parameter is None:
                     continue
                 indices = self._pool.indices_of(parameter, parameter)
-                found = self._by_element(indices, layer.out_features * width)
-                logits.append(found.reshape(-1, width))
+                by_element = self._by_element(indices, layer.out_features * width)
+                logits.append(by_element.reshape(-1, width))
             both = self._pool.add_simplexes(np.concatenate(logits, 1))
             both = both.reshape(len(self._inputs), layer.out_features, -1)
             split = np.split(both, [layer.in_features], 2)
@@ -299,13 +299,13 @@ class _LogPrior:
         finally:
             values.copy_(start)
         for (prior, _, _), value, seen in zip(priors, given, zip(*moved, strict=True), strict=True):
-            if all(np.array_equal(to_numpy(value).ravel(), one) for one in seen):  # not trained
+            if all(np.array_equal(to_numpy(value).ravel(), arg) for arg in seen):  # not trained
                 self._constant += prior.log_prob(value).sum().item()
                 continue
             spans = [span for span in pool.spans if span.stop - span.start == value.numel()]
-            for natural, one in zip(naturals, seen, strict=True):
-                difference = rounding * np.abs(one)
-                spans = [s for s in spans if (np.abs(natural[s] - one) <= difference).all()]
+            for natural, arg in zip(naturals, seen, strict=True):
+                difference = rounding * np.abs(arg)
+                spans = [s for s in spans if (np.abs(natural[s] - arg) <= difference).all()]
             require(len(spans) == 1, "a prior that is not on a parameter")
             self._add(prior, spans[0], value)
         self._indices = np.flatnonzero((self._log != 0) | (self._log_square != 0))

@@ -65,8 +65,8 @@ class _Dense(Function):
         ctx.save_for_backward(*tensors)
         out = tensors[0].new_empty(matrix.shape)
         needed = ctx.needs_input_grad[1:]
-        for index, own in _parts(matrix, tensors):
-            evaluator = matrix.bind(own, needed)
+        for index, element in _parts(matrix, tensors):
+            evaluator = matrix.bind(element, needed)
             evaluator.fill(out[index])
             if evaluator.symmetric:
                 mirror(out[index])
@@ -82,14 +82,14 @@ class _Dense(Function):
         # second derivatives, or batched derivatives of several outputs
         if torch.is_grad_enabled() or _is_batched(weights):
             return (None, *_differentiable_gradients(matrix, tensors, weights, needed))
-        kept, ctx.evaluator = ctx.evaluator, None
+        evaluator, ctx.evaluator = ctx.evaluator, None
         if matrix.whole:
-            return (None, *(kept or matrix.bind(tensors, needed)).vjp(weights))
-        found = [
-            (kept or matrix.bind(own, needed)).vjp(weights[index])
-            for index, own in elements(matrix, tensors)
+            return (None, *(evaluator or matrix.bind(tensors, needed)).vjp(weights))
+        gradients = [
+            (evaluator or matrix.bind(element, needed)).vjp(weights[index])
+            for index, element in elements(matrix, tensors)
         ]
-        totals = zip(tensors, gathered(found, matrix.shape[:-2]), strict=True)
+        totals = zip(tensors, gathered(gradients, matrix.shape[:-2]), strict=True)
         return None, *(None if g is None else g.sum_to_size(t.shape) for t, g in totals)
 
 
@@ -108,8 +108,8 @@ def _differentiable_gradients(
         indices, values = zip(*matrix.differentiable(views), strict=True)
     wanted = [view for view, need in zip(views, needed, strict=True) if need]
     outer = [weights[index] if index else weights for index in indices]
-    found = iter(torch.autograd.grad(values, wanted, outer, create_graph=True, allow_unused=True))
-    return [next(found) if need else None for need in needed]
+    grads = iter(torch.autograd.grad(values, wanted, outer, create_graph=True, allow_unused=True))
+    return [next(grads) if need else None for need in needed]
 
 
 def _parts(
@@ -135,9 +135,9 @@ def elements(
         yield index, [tensor[index] for tensor in expanded]
 
 
-def gathered(found: Sequence[Gradients], batch_shape: torch.Size) -> Gradients:
+def gathered(gradients: Sequence[Gradients], batch_shape: torch.Size) -> Gradients:
     """Stack gradients ``E`` of batch elements into gradients ``... x E`` of the batch."""
     return [
         None if parts[0] is None else torch.stack(parts).view(*batch_shape, *parts[0].shape)
-        for parts in zip(*found, strict=True)
+        for parts in zip(*gradients, strict=True)
     ]

@@ -85,9 +85,9 @@ def entrywise_negative_log_likelihood(
         grad_noise = torch.zeros_like(grad_residual)
         buffer = residual.new_empty(n, n)
         residuals, noises = residual.expand_as(grad_residual), noise.expand_as(grad_residual)
-        found = []
-        for index, own in elements(matrix, matrix.tensors):
-            evaluator = matrix.bind(own, needed)
+        grads = []
+        for index, element in elements(matrix, matrix.tensors):
+            evaluator = matrix.bind(element, needed)
 
             def fill(out: Tensor, own_noise: Tensor = noises[index], evaluator=evaluator) -> None:
                 evaluator.fill(out)
@@ -98,13 +98,13 @@ def entrywise_negative_log_likelihood(
                 grad_residual[index] = solution
                 grad_noise[index] = 0.5 * (buffer.diagonal() - solution.square())
             if solution is not None and any(needed):
-                found.append(evaluator.vjp(buffer, solution))
+                grads.append(evaluator.vjp(buffer, solution))
             else:
-                zeros = zip(own, needed, strict=True)
-                found.append([torch.zeros_like(one) if need else None for one, need in zeros])
+                zeros = zip(element, needed, strict=True)
+                grads.append([torch.zeros_like(t) if need else None for t, need in zeros])
         if not differentiate:
             return value
-        grad_tensors = gathered(found, batch_shape)
+        grad_tensors = gathered(grads, batch_shape)
     return with_gradients(value, inputs, (grad_residual, grad_noise, *grad_tensors))
 
 

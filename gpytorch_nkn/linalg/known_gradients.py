@@ -52,11 +52,11 @@ class _Known(Function):
             )
         value, *gradients = ctx.saved_tensors
         scale = torch.where(value.isfinite(), outer[0], 0.0)  # infinity times zero is NaN
-        found = []
+        scaled = []
         for gradient, function, shape in zip(gradients, ctx.maps, ctx.shapes, strict=True):
             if gradient is not None:
                 gradient = gradient * scale[(..., *[None] * (gradient.dim() - value.dim()))]
                 gradient = gradient if function is None else function(gradient)
                 gradient = gradient.sum_to_size(shape)
-            found.append(gradient)
-        return None, None, None, *found
+            scaled.append(gradient)
+        return None, None, None, *scaled

@@ -73,8 +73,8 @@ def low_rank_negative_log_likelihood(
         return (terms if omitted is None else terms + 0.5 * omitted(x).double() / variance).sum(-1)
 
     for rows in _chunks(weights, residual):
-        part = inputs[..., rows, :], residual[..., rows], noise[..., rows]
-        value = value + checkpoint(terms, *part, use_reentrant=False, preserve_rng_state=False)
+        chunk = inputs[..., rows, :], residual[..., rows], noise[..., rows]
+        value = value + checkpoint(terms, *chunk, use_reentrant=False, preserve_rng_state=False)
     value = value.masked_fill(failed.squeeze(-1), math.inf).nan_to_num(
         nan=math.inf, posinf=math.inf
     )
@@ -111,11 +111,11 @@ def _solve(
 
     Both are NaN where the precision is not positive definite.
     """
-    one = features(inputs[..., :1, :])
-    shape = torch.broadcast_shapes(one.shape[:-2], residual.shape[:-1], noise.shape[:-1])
-    eye = torch.eye(one.size(-1), dtype=torch.float64, device=inputs.device)
+    first = features(inputs[..., :1, :])
+    shape = torch.broadcast_shapes(first.shape[:-2], residual.shape[:-1], noise.shape[:-1])
+    eye = torch.eye(first.size(-1), dtype=torch.float64, device=inputs.device)
     precision = eye.expand(*shape, -1, -1).clone()
-    cross = precision.new_zeros(*shape, one.size(-1), 1)
+    cross = precision.new_zeros(*shape, first.size(-1), 1)
     for rows in _chunks(cross, residual):
         phi, r = _scaled(features, inputs[..., rows, :], residual[..., rows], noise[..., rows])
         precision += phi.mT @ phi

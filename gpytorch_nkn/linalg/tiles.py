@@ -190,9 +190,9 @@ def add_all(gradients: Sequence[list[Any]]) -> list[Any]:
     """Sum lists of gradients entry by entry, in the memory of the first list."""
     total, *rest = gradients
     for others in rest:
-        for one, other in zip(total, others, strict=True):
-            if one is not None and other is not None:
-                one += other
+        for gradient, other in zip(total, others, strict=True):
+            if gradient is not None and other is not None:
+                gradient += other
     return total
 
 

@@ -81,8 +81,8 @@ class GridLikelihood:
                 grid.observed * eigen.from_basis(alpha) if residual.requires_grad else None,
                 0.5 * (grad_noise.squeeze(-1) - squares),
                 *(
-                    0.5 * (torch.diag_embed(part) - own)
-                    for part, own in zip(grad_values, quadratic, strict=True)
+                    0.5 * (torch.diag_embed(grad_eigen) - grad_quadratic)
+                    for grad_eigen, grad_quadratic in zip(grad_values, quadratic, strict=True)
                 ),
             ]
         return with_gradients(value, inputs, gradients, _from_basis(eigen))
@@ -130,12 +130,12 @@ class HeldOutBlocks:
         with torch.no_grad():
             eigen = KroneckerEigen(factors)
             systems = self._systems(noise, factors, eigen, chosen)
-            found = [self._error(*pair, residual, differentiate) for pair in systems]
-            value = torch.stack([error for error, _ in found])
+            results = [self._error(*pair, residual, differentiate) for pair in systems]
+            value = torch.stack([error for error, _ in results])
             if not differentiate:
                 return value
-            parts = zip(*(gradients for _, gradients in found), strict=True)
-            gradients = [None if one[0] is None else torch.stack(one) for one in parts]
+            parts = zip(*(gradients for _, gradients in results), strict=True)
+            gradients = [None if grads[0] is None else torch.stack(grads) for grads in parts]
         return with_gradients(value, inputs, gradients, _from_basis(eigen))
 
     def _systems(
@@ -146,21 +146,21 @@ class HeldOutBlocks:
         chosen: Sequence[int] | None,
     ) -> Iterator[tuple[_Block, PartialKronecker]]:
         """Yield blocks, each with the covariance of the observed cells outside the block."""
-        for part in self.parts if chosen is None else [self.parts[i] for i in chosen]:
-            yield part, PartialKronecker(part.grid, factors, noise, eigen=eigen, **self.options)
+        for block in self.parts if chosen is None else [self.parts[i] for i in chosen]:
+            yield block, PartialKronecker(block.grid, factors, noise, eigen=eigen, **self.options)
 
     def _error(
-        self, part: _Block, system: PartialKronecker, residual: Tensor, differentiate: bool
+        self, block: _Block, system: PartialKronecker, residual: Tensor, differentiate: bool
     ) -> tuple[Tensor, list[Tensor | None]]:
         """Return the mean squared error ``...`` of a block, and gradients in the eigenbases."""
         axes, eigen = tuple(range(-self.num_dims, 0)), system.eigen
-        alpha, prediction = part.predict(system, residual)
-        error = torch.where(part.cells, prediction - residual, 0.0)
+        alpha, prediction = block.predict(system, residual)
+        error = torch.where(block.cells, prediction - residual, 0.0)
         gradients: list[Tensor | None] = []
         if differentiate:
-            outer = error * (2 / part.size.to(error))[(..., *[None] * self.num_dims)]
-            gamma, part.states[1] = system.extended(outer, part.states[1])
-            seen = part.grid.observed | part.cells
+            outer = error * (2 / block.size.to(error))[(..., *[None] * self.num_dims)]
+            gamma, block.states[1] = system.extended(outer, block.states[1])
+            seen = block.grid.observed | block.cells
             gradients = [
                 torch.where(seen, -eigen.from_basis(gamma), 0.0)
                 if residual.requires_grad
@@ -168,15 +168,15 @@ class HeldOutBlocks:
                 (gamma * alpha).sum(axes),
                 *system.factor_gradients(gamma, alpha),
             ]
-        return error.square().sum(axes) / part.size, gradients
+        return error.square().sum(axes) / block.size, gradients
 
     @torch.no_grad()
     def predictions(
         self, residual: Tensor, noise: Tensor, factors: Sequence[Tensor]
     ) -> Iterator[Tensor]:
         """Yield predictions of all cells ``... x n_1 x ... x n_P`` without each block."""
-        for part, system in self._systems(noise, factors, KroneckerEigen(factors), None):
-            yield part.predict(system, residual)[1]
+        for block, system in self._systems(noise, factors, KroneckerEigen(factors), None):
+            yield block.predict(system, residual)[1]
 
     @torch.no_grad()
     def scale(
@@ -193,11 +193,11 @@ class HeldOutBlocks:
         """
         axes, generator = tuple(range(-self.num_dims, 0)), torch.Generator().manual_seed(0)
         ratios, eigen = [], KroneckerEigen(factors)
-        for part, system in self._systems(noise, factors, eigen, chosen):
-            errors = torch.where(part.cells, part.predict(system, residual)[1] - residual, 0.0)
+        for block, system in self._systems(noise, factors, eigen, chosen):
+            errors = torch.where(block.cells, block.predict(system, residual)[1] - residual, 0.0)
             shape = (_PROBES, *system.batch_shape, *system.grid.shape)
             signs = torch.randint(0, 2, shape, generator=generator, device="cpu")
-            target = take_slices((2 * signs - 1).to(residual) * part.cells, system.grid.rows)
+            target = take_slices((2 * signs - 1).to(residual) * block.cells, system.grid.rows)
             variances = (target * system.solve(target)).sum(axes)
             ratios.append(errors.square().sum(axes) / variances.mean(0))
         return torch.stack(ratios).mean(0)
@@ -211,21 +211,21 @@ def _scaled_log_determinant(system: PartialKronecker) -> tuple[Tensor, Sequence[
     """
     grid, batch = system.grid, system.batch_shape
     sources = [system.noise.flatten(-grid.num_dims), *system.eigen.values]
-    sources = [part.expand(*batch, part.size(-1)).clone().requires_grad_() for part in sources]
+    sources = [s.expand(*batch, s.size(-1)).clone().requires_grad_() for s in sources]
     counts = grid.num_observed.unsqueeze(-1).to(system.noise)
     with torch.enable_grad():
         noise, *values = sources
         spectrum = outer_product(values).flatten(-grid.num_dims)  # ... x N
-        rest = torch.zeros_like(noise)
+        correction = torch.zeros_like(noise)
         if grid.extra is not None:
             seen = grid.observed.flatten(-grid.num_dims)
-            own = grid.extra.flatten(-grid.num_dims) + noise
-            rest = (seen * own.log()).sum(-1, keepdim=True)
-            noise = counts / (seen / own).sum(-1, keepdim=True)  # harmonic mean
-            rest = rest - counts * noise.log()
+            cell_noise = grid.extra.flatten(-grid.num_dims) + noise
+            correction = (seen * cell_noise.log()).sum(-1, keepdim=True)
+            noise = counts / (seen / cell_noise).sum(-1, keepdim=True)  # harmonic mean
+            correction = correction - counts * noise.log()
         scaled = counts / grid.shape.numel() * spectrum + noise
         terms = _largest(spectrum.detach(), counts) * scaled.log()
-        value = terms.sum(-1) + rest.squeeze(-1)
+        value = terms.sum(-1) + correction.squeeze(-1)
         gradients = torch.autograd.grad(value.sum(), sources)
     return value.detach(), gradients
 
@@ -263,10 +263,10 @@ class _Block:
 def _from_basis(eigen: KroneckerEigen) -> list[Any]:
     """Return maps that rotate gradients out of the eigenbases; None for residual and noise."""
 
-    def rotate(part: Tensor, vectors: Tensor, transposed: Tensor) -> Tensor:
-        if part.dim() > vectors.dim():  # several grids may share the basis
-            part = part.sum_to_size(vectors.shape)
-        return vectors @ part @ transposed
+    def rotate(grad: Tensor, vectors: Tensor, transposed: Tensor) -> Tensor:
+        if grad.dim() > vectors.dim():  # several grids may share the basis
+            grad = grad.sum_to_size(vectors.shape)
+        return vectors @ grad @ transposed
 
     bases = zip(eigen.vectors, eigen.transposed, strict=True)
     return [None, None, *(partial(rotate, vectors=q, transposed=t) for q, t in bases)]

@@ -78,9 +78,9 @@ def symmetric_eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
         if 2 * size > n:
             scale[-1] = math.sqrt(0.5)  # the middle row and column are their own mirror images
         folded = (matrix + sign * matrix.flip(-1))[..., :size, :size]
-        own, halves = _eigh(folded * scale * scale.unsqueeze(-1))
+        eigenvalues, halves = _eigh(folded * scale * scale.unsqueeze(-1))
         halves = pad(math.sqrt(0.5) * scale.unsqueeze(-1) * halves, (0, 0, 0, n - size))
-        values.append(own)
+        values.append(eigenvalues)
         vectors.append(halves + sign * halves.flip(-2))
     return torch.cat(values, -1), torch.cat(vectors, -1)
 

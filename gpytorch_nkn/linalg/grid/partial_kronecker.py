@@ -60,8 +60,8 @@ class PartialGrid:
         self.unknown = take_slices(~exact, self.rows)
         self.precision: Tensor | None = None
         if self.extra is not None:
-            own = take_slices(self.extra, self.rows)
-            self.precision = torch.where(own > 0, 1 / own, 0.0)
+            variances = take_slices(self.extra, self.rows)
+            self.precision = torch.where(variances > 0, 1 / variances, 0.0)
 
     @property
     def is_complete(self) -> bool:
@@ -78,10 +78,10 @@ def take_slices(array: Tensor, rows: Sequence[Tensor]) -> Tensor:
 
 def put_slices(array: Tensor, rows: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
     """Return zeros ``... x n_1 x ... x n_P`` with an array at some slices of each dimension."""
-    whole = array.new_zeros(*array.shape[: -len(rows)], *sizes)
+    result = array.new_zeros(*array.shape[: -len(rows)], *sizes)
     index: tuple[Any, ...] = torch.meshgrid(*rows, indexing="ij")
-    whole[(..., *index)] = array
-    return whole
+    result[(..., *index)] = array
+    return result
 
 
 class Weights(NamedTuple):
@@ -149,8 +149,8 @@ class PartialKronecker:
         self.spectrum = self.eigen.products
         self.inverse = (self.spectrum + self.noise).reciprocal()
         self.tolerance, self.max_iterations = tolerance, max_iterations
-        own = self.inverse.shape[: self.inverse.dim() - grid.num_dims]
-        self.batch_shape = torch.broadcast_shapes(own, grid.batch_shape)
+        inverse_batch = self.inverse.shape[: self.inverse.dim() - grid.num_dims]
+        self.batch_shape = torch.broadcast_shapes(inverse_batch, grid.batch_shape)
         pairs = list(zip(self.eigen.vectors, self.factors, grid.rows, strict=True))
         self.expand = [q.index_select(-2, rows) for q, _, rows in pairs]
         self._contract = [q.mT.contiguous() for q in self.expand]
@@ -162,14 +162,14 @@ class PartialKronecker:
     def multiply(self, array: Tensor) -> Tensor:
         r"""Multiply an array on the sub-grid of the missing cells by :math:`(A^{-1})_{hh}`."""
         basis = kronecker_multiply(self._contract, array) * self.inverse
-        found = self.grid.unknown * kronecker_multiply(self.expand, basis)
-        return found if self.grid.precision is None else found + self.grid.precision * array
+        product = self.grid.unknown * kronecker_multiply(self.expand, basis)
+        return product if self.grid.precision is None else product + self.grid.precision * array
 
     def _precondition(self, array: Tensor) -> Tensor:
         if self._shrink is not None:
             array = self._shrink * array
-        found = self.grid.unknown * kronecker_multiply(self._prior, array) + self.noise * array
-        return found if self._shrink is None else self._shrink * found
+        product = self.grid.unknown * kronecker_multiply(self._prior, array) + self.noise * array
+        return product if self._shrink is None else self._shrink * product
 
     def solve(self, target: Tensor, start: Tensor | None = None, *, slack: float = 1.0) -> Tensor:
         r"""Solve with :math:`(A^{-1})_{hh}` by preconditioned conjugate gradients.
@@ -216,8 +216,8 @@ class PartialKronecker:
             count += 1
         if best > tolerance and not diverges:  # residuals may grow at first, the energy decreases
             before, after = (
-                dot(one, target + left)
-                for one, left in ((best_value, best_residual), (value, residual))
+                dot(solution, target + left)
+                for solution, left in ((best_value, best_residual), (value, residual))
             )
             best_value = torch.where(after > before, value, best_value)
         if not best <= _MAX_RESIDUAL * tolerance:  # equal messages of many solves appear once
@@ -283,8 +283,8 @@ class PartialKronecker:
 
         gradients = []
         for dim in range(self.num_dims):
-            part = unfold(left * self.eigen.others(dim), dim) @ unfold(right, dim).mT
-            gradients.append(part if left is right else 0.5 * (part + part.mT))
+            grad = unfold(left * self.eigen.others(dim), dim) @ unfold(right, dim).mT
+            gradients.append(grad if left is right else 0.5 * (grad + grad.mT))
         return gradients
 
     def dense_matrix(self, of_holes: bool) -> Tensor:
@@ -321,8 +321,8 @@ class PartialKronecker:
             return torch.cat(columns).movedim(0, -1)
         # the matrix of the whole sub-grid, from products of pairs of eigenvector rows
         squares = [(q.unsqueeze(-2) * q.unsqueeze(-3)).flatten(-3, -2) for q in self.expand]
-        whole = kronecker_multiply(squares, self.inverse)  # ... x h_1^2 x ... x h_P^2
-        batch, last = whole.shape[: -self.num_dims], -2 * self.num_dims
-        whole = whole.reshape(*batch, *[size for size in sizes for _ in range(2)])
-        whole = whole.movedim(tuple(range(last, 0, 2)), tuple(range(last, last // 2)))
-        return whole.reshape(*batch, cells, cells)[..., indices, :][..., indices]
+        matrix = kronecker_multiply(squares, self.inverse)  # ... x h_1^2 x ... x h_P^2
+        batch, last = matrix.shape[: -self.num_dims], -2 * self.num_dims
+        matrix = matrix.reshape(*batch, *[size for size in sizes for _ in range(2)])
+        matrix = matrix.movedim(tuple(range(last, 0, 2)), tuple(range(last, last // 2)))
+        return matrix.reshape(*batch, cells, cells)[..., indices, :][..., indices]
