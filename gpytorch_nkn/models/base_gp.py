@@ -81,9 +81,9 @@ def trains(
         @wraps(trainer)
         def checked(model: M, *args: P.args, **options: P.kwargs) -> R:
             if not isinstance(model, model_class):
-                each = "; train each of its models" if hasattr(model, "models") else ""
+                advice = "; train each of its models" if hasattr(model, "models") else ""
                 raise TypeError(
-                    f"model must be a {model_class.__name__}, got {type(model).__name__}{each}."
+                    f"model must be a {model_class.__name__}, got {type(model).__name__}{advice}."
                 )
             return trainer(model, *args, **options)
 
@@ -155,19 +155,19 @@ class BaseGP:
             TypeError: An option is unknown, or options of both trainers are given.
         """
         trainer = next(TRAINERS[c] for c in type(self).__mro__ if c in TRAINERS)
-        own = options_of(trainer)
+        known = options_of(trainer)
         botorch_options: dict[str, Any] = {
             "closure": closure,
             "closure_kwargs": closure_kwargs,
             "optimizer_kwargs": optimizer_kwargs,
         }
         plain = self._is_plain(mll) and all(value is None for value in botorch_options.values())
-        if plain and kwargs.keys() <= own:
+        if plain and kwargs.keys() <= known:
             trainer(self, **kwargs)
             return mll.eval()
         if not kwargs.keys() <= self._botorch_options:
             raise TypeError(
-                f"Options of {trainer.__name__} must be among {sorted(own)}; with a closure, an "
+                f"Options of {trainer.__name__} must be among {sorted(known)}; with a closure, an "
                 "optimizer or another likelihood, options must be among BoTorch's, "
                 f"{sorted(self._botorch_options)}; got {sorted(kwargs)}."
             )
@@ -246,9 +246,9 @@ class BaseGP:
         with evaluating(self):
             batch_shape = () if is_ensemble(self) else self.batch_shape
             X = X.expand(*torch.broadcast_shapes(X.shape[:-2], batch_shape), *X.shape[-2:])
-            for part in X.split(chunk_size, dim=-2):
+            for chunk in X.split(chunk_size, dim=-2):
                 # q x ... x 1 x d: a batch of single points, without covariances between them
-                single = part.movedim(-2, 0).unsqueeze(-2)
+                single = chunk.movedim(-2, 0).unsqueeze(-2)
                 posterior = self.posterior(single, observation_noise=observation_noise)
                 # an input transform may turn one point into several (InputPerturbation)
                 means.append(posterior.mean.movedim(0, -3).flatten(-3, -2))
@@ -281,11 +281,11 @@ class ExactModel(BaseGP):
 
     def _apply(self: Any, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Any:
         data = (*(self.train_inputs or ()), self.train_targets)
-        if all(fn(one) is one for one in (*data, *self.parameters(), *self.buffers())):
+        if all(fn(t) is t for t in (*data, *self.parameters(), *self.buffers())):
             return self  # keep caches: acquisition functions call ``to`` on each evaluation
         with self._inputs_as_given():
             super()._apply(fn, *args, **kwargs)  # type: ignore[misc]
-        for prior in (part for part in self.modules() if isinstance(part, Prior)):
+        for prior in (module for module in self.modules() if isinstance(module, Prior)):
             apply_to_base(prior, fn)
         return self
 
@@ -341,13 +341,13 @@ class ExactModel(BaseGP):
         self: Any, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
     ) -> MultivariateNormal:
         """Add noise as in BoTorch, or the learned noise if only added rows have known noise."""
-        own = self.likelihood
-        if observation_noise is True and hasattr(own, "learned"):
-            self.likelihood = own.learned.to(mvn.mean)
+        likelihood = self.likelihood
+        if observation_noise is True and hasattr(likelihood, "learned"):
+            self.likelihood = likelihood.learned.to(mvn.mean)
         try:
             return super()._apply_noise(X, mvn, observation_noise)  # type: ignore[misc]
         finally:
-            self.likelihood = own
+            self.likelihood = likelihood
 
     def _prior_mean(self: Any, x: Tensor) -> Tensor:
         """Return the prior mean ``... x N`` at transformed inputs ``... x N x D``."""
@@ -358,9 +358,9 @@ class ExactModel(BaseGP):
         """Return the prior variances ``... x N`` at transformed inputs ``... x N x D``."""
         return self.covar_module(x, diag=True)
 
-    def _values(self: Any, one: Tensor, two: Tensor) -> Tensor:
+    def _values(self: Any, x1: Tensor, x2: Tensor) -> Tensor:
         """Return the kernel matrix of inputs ``... x N x D`` and ``... x M x D``."""
-        return self.covar_module(one, two).to_dense()
+        return self.covar_module(x1, x2).to_dense()
 
     def _get_test_prior_mean_and_covariances(
         self: Any, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
@@ -384,17 +384,17 @@ class ExactModel(BaseGP):
         shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
         if test.size(-2) > FEW_POINTS:
             diagonal = self._prior_variances(test)
-            own: LinearOperator = DelayedMatrix(diagonal, lambda: values(test, test))
+            prior: LinearOperator = DelayedMatrix(diagonal, lambda: values(test, test))
             cross = to_linear_operator(values(test, train))
         elif shape.numel() * train.shape[-2:].numel() > _JOINED_ENTRIES:
-            own, cross = map(to_linear_operator, (values(test, test), values(test, train)))
+            prior, cross = map(to_linear_operator, (values(test, test), values(test, train)))
         else:
             inputs = torch.cat([x.expand(*shape, *x.shape[-2:]) for x in (train, test)], -2)
             num_train = train.size(-2)
             both = to_linear_operator(values(inputs[..., num_train:, :], inputs))
-            own, cross = both[..., num_train:], both[..., :num_train]
+            prior, cross = both[..., num_train:], both[..., :num_train]
         mean = self._prior_mean(test.expand(*shape, *test.shape[-2:]))
-        return mean, own, cross, mean.shape[:-1], mean.shape[-1:], MultivariateNormal
+        return mean, prior, cross, mean.shape[:-1], mean.shape[-1:], MultivariateNormal
 
 
 class ExactBaseGP(ExactModel, SingleTaskGP):
@@ -462,8 +462,8 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
                 "an ensemble a dimension of members, got the shapes "
                 f"{tuple(x.shape)} and {tuple(y.shape)}; set both together."
             )
-        own = self.train_inputs[0], self._original_train_inputs
-        if self._has_transformed_inputs and not any(x is mine for mine in own):
+        current = self.train_inputs[0], self._original_train_inputs
+        if self._has_transformed_inputs and not any(x is mine for mine in current):
             with self._inputs_as_given():
                 return self.set_train_data(inputs, targets, strict)
         super().set_train_data(inputs, targets, strict)
@@ -548,23 +548,23 @@ def transform_inputs_again(model: ExactModel, keys: Any) -> None:
         pass
 
 
-def event_dims(part: Module, name: str) -> int | None:
+def event_dims(module: Module, name: str) -> int | None:
     """Return the number of event dimensions of a mean's or likelihood's parameter, if known."""
     last = name.rpartition(".")[2]
-    if isinstance(part, Likelihood):
+    if isinstance(module, Likelihood):
         return 1 if last == "raw_noise" else None
-    known = type(part) in (ConstantMean, LinearMean, ZeroMean)
+    known = type(module) in (ConstantMean, LinearMean, ZeroMean)
     return {"raw_constant": 0, "weights": 2, "bias": 1}.get(last) if known else None
 
 
 def _output_dimensions(model: SingleTaskGP) -> dict[str, int]:
     """Return the negative index of the output dimension of each parameter that has one."""
-    found = {}
+    dimensions = {}
     for name, parameter in model.named_parameters():
-        part = name.split(".")[0]
-        if part not in ("mean_module", "likelihood"):
+        root = name.split(".")[0]
+        if root not in ("mean_module", "likelihood"):
             continue
-        num_dims = event_dims(getattr(model, part), name)
+        num_dims = event_dims(getattr(model, root), name)
         batch = parameter.shape[: parameter.dim() - (num_dims or 0)]
         if num_dims is None or (batch and batch[-1] != model._num_outputs):
             raise NotImplementedError(
@@ -572,5 +572,5 @@ def _output_dimensions(model: SingleTaskGP) -> dict[str, int]:
                 "use one model per output in a ModelListGP."
             )
         if batch:  # outputs do not share the parameter
-            found[name] = -1 - num_dims
-    return found
+            dimensions[name] = -1 - num_dims
+    return dimensions

@@ -71,21 +71,21 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
         batch_shape = () if is_ensemble(model) else getattr(model, "batch_shape", ())
         shape = torch.broadcast_shapes(X.shape[:-2], batch_shape)
         X = X.repeat_interleave(count, -2)  # each of several transformed points has its own copy
-        one, two = (X.detach().expand(*shape, *X.shape[-2:]).clone().requires_grad_() for _ in "12")
-        normal = _normal(model, torch.cat([one, two], -2))
+        x1, x2 = (X.detach().expand(*shape, *X.shape[-2:]).clone().requires_grad_() for _ in "12")
+        normal = _normal(model, torch.cat([x1, x2], -2))
         q = X.size(-2)
         copies = torch.arange(2 * q, device=X.device)
-        own = copies * count + copies % count
-        means = normal.mean[..., own[:q]]
-        covariance = normal.lazy_covariance_matrix.to_dense()[..., own[:q], :][..., own[q:]]
+        index = copies * count + copies % count
+        means = normal.mean[..., index[:q]]
+        covariance = normal.lazy_covariance_matrix.to_dense()[..., index[:q], :][..., index[q:]]
         parts = [means]
         if is_ensemble(model):  # ... x members x q
             covariance, parts = covariance.mean(-3), list(means.unbind(-2))
         try:
-            members = [grad(part.sum(), one, retain_graph=True)[0] for part in parts]
-            (slopes,) = grad(covariance.sum(), one, create_graph=True)
+            members = [grad(mean.sum(), x1, retain_graph=True)[0] for mean in parts]
+            (slopes,) = grad(covariance.sum(), x1, create_graph=True)
             rows = [
-                grad(slope.sum(), two, retain_graph=True)[0].flatten(-2)
+                grad(slope.sum(), x2, retain_graph=True)[0].flatten(-2)
                 for slope in slopes.flatten(-2).unbind(-1)
             ]
         except (NotImplementedError, RuntimeError) as error:
@@ -93,27 +93,27 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
                 f"PyTorch cannot differentiate {type(kernel).__name__} twice: {error}"
             ) from error
     gradients = torch.stack(members)
-    found = torch.stack(rows, -2)
-    check_has_derivatives(found, kernel)
+    gradient_covariance = torch.stack(rows, -2)
+    check_has_derivatives(gradient_covariance, kernel)
     centred = (gradients - gradients.mean(0)).flatten(-2)
     between = torch.einsum("s...a,s...b->...ab", centred, centred) / len(centred)
-    found = (found + found.mT) / 2 + between
+    gradient_covariance = (gradient_covariance + gradient_covariance.mT) / 2 + between
     # an operator, because the covariance of repeated points is singular
-    return MultitaskMultivariateNormal(gradients.mean(0), to_linear_operator(found))
+    return MultitaskMultivariateNormal(gradients.mean(0), to_linear_operator(gradient_covariance))
 
 
 def _normal(model: Any, X: Tensor) -> MultivariateNormal:
     """Return the posterior ``... x q`` of the function values."""
     if not hasattr(model, "posterior"):
-        found = model(X)
+        normal = model(X)
     else:
-        found = getattr(model.posterior(X), "distribution", None)
-    if not isinstance(found, MultivariateNormal):
+        normal = getattr(model.posterior(X), "distribution", None)
+    if not isinstance(normal, MultivariateNormal):
         raise NotImplementedError(
             f"The posterior of {type(model).__name__} must be Gaussian, got a nonlinear outcome "
             "transform: transform the outcomes beforehand."
         )
-    return found
+    return normal
 
 
 @contextmanager
@@ -133,10 +133,10 @@ def _smooth(model: Any, X: Tensor) -> Iterator[int]:
     if not isinstance(kernel, Kernel) or isinstance(model, ExactBaseGP):
         yield count
         return
-    for part in kernel.modules():
-        if isinstance(part, InducingPointKernel | GridInterpolationKernel):
-            owner, name, kernel = part, "base_kernel", part.base_kernel
-    if not any(isinstance(part, RFFKernel) for part in kernel.modules()):
+    for module in kernel.modules():
+        if isinstance(module, InducingPointKernel | GridInterpolationKernel):
+            owner, name, kernel = module, "base_kernel", module.base_kernel
+    if not any(isinstance(module, RFFKernel) for module in kernel.modules()):
         setattr(owner, name, NeuralKernelNetwork([kernel], []))
     try:
         yield count

@@ -85,11 +85,11 @@ class LaplaceGP(GP):
         covar_module: Kernel,
     ):
         super().__init__()
-        for part, kind in ((likelihood, Likelihood), (mean_module, Mean), (covar_module, Kernel)):
-            if not isinstance(part, kind):
+        for module, kind in ((likelihood, Likelihood), (mean_module, Mean), (covar_module, Kernel)):
+            if not isinstance(module, kind):
                 raise TypeError(
                     "LaplaceGP needs a likelihood, a mean and a kernel of GPyTorch, in this order, "
-                    f"got {type(part).__name__} as {kind.__name__.lower()}."
+                    f"got {type(module).__name__} as {kind.__name__.lower()}."
                 )
         if isinstance(likelihood, SoftmaxLikelihood):
             raise NotImplementedError(
@@ -172,12 +172,12 @@ class LaplaceGP(GP):
             of_covariance -= _outer(alpha + shift) - _outer(shift)
             of_covariance *= -0.5
             moved = (covariance @ shift.unsqueeze(-1))[..., 0]
-        found = with_gradients(value, (covariance, mean), (of_covariance, alpha + shift))
+        evidence = with_gradients(value, (covariance, mean), (of_covariance, alpha + shift))
         if any(p.requires_grad for p in self.likelihood.parameters()):
             logs, slope, second, _ = _derivatives(log_density, mode.latent, 2, keep=True)
             of_likelihood = (logs + variance * second / 2 + moved * slope).sum(-1)
-            found = found + of_likelihood - of_likelihood.detach()
-        return found
+            evidence = evidence + of_likelihood - of_likelihood.detach()
+        return evidence
 
     @torch.no_grad()
     def leave_one_out(self) -> MultivariateNormal:
@@ -302,13 +302,13 @@ def _derivatives(
     """Return log densities ``... x N`` and three derivatives; zeros above the given order."""
     with torch.enable_grad():
         latent = latent.detach().requires_grad_()
-        found = [log_density(latent)]
+        derivatives = [log_density(latent)]
         for number in range(1, order + 1):
             more = keep or number < order
-            (slope,) = grad(found[-1].sum(), latent, create_graph=more)
-            found.append(slope)
-    found = found if keep else [one.detach() for one in found]
-    return found + [torch.zeros_like(latent)] * (3 - order)
+            (slope,) = grad(derivatives[-1].sum(), latent, create_graph=more)
+            derivatives.append(slope)
+    derivatives = derivatives if keep else [d.detach() for d in derivatives]
+    return derivatives + [torch.zeros_like(latent)] * (3 - order)
 
 
 def _find_mode(
@@ -327,9 +327,9 @@ def _find_mode(
 
     def at(alpha: Tensor) -> tuple[Tensor, Tensor]:
         """Return latent values, and the joint log density without the determinant of K."""
-        away = (covariance @ alpha.unsqueeze(-1))[..., 0]
-        logs = log_density(mean + away).sum(-1) - (alpha * away).sum(-1) / 2
-        return mean + away, torch.where(logs.isnan(), -torch.inf, logs)
+        shift = (covariance @ alpha.unsqueeze(-1))[..., 0]
+        logs = log_density(mean + shift).sum(-1) - (alpha * shift).sum(-1) / 2
+        return mean + shift, torch.where(logs.isnan(), -torch.inf, logs)
 
     def step(latent: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor, Tensor]]:
         """Return ``K^-1 (f - m)`` after a full step; slopes, second derivatives, W, the factor."""
@@ -352,8 +352,8 @@ def _find_mode(
         value = torch.maximum(value, better)
     eps = torch.finfo(mean.dtype).eps
     for _ in range(_MAX_STEPS):
-        goal, found = step(latent)
-        slope = found[0]
+        goal, at_mode = step(latent)
+        slope = at_mode[0]
         off = (alpha - slope).abs().amax(-1) / (1 + slope.abs().amax(-1))
         if bool((off <= max(_TOLERANCE, 100 * eps)).all()):
             break
@@ -373,5 +373,5 @@ def _find_mode(
             break
         alpha = moved
     else:
-        found = step(latent)[1]
-    return _Mode(latent, alpha, *found, value)
+        at_mode = step(latent)[1]
+    return _Mode(latent, alpha, *at_mode, value)

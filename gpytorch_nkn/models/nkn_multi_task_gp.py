@@ -176,10 +176,10 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
         check_scale(kernel, inputs)
         self.covar_module = _TaskProduct(*self.covar_module.kernels)
         self.register_load_state_dict_post_hook(transform_inputs_again)
-        for part in self.modules():
-            if isinstance(part, PositiveIndexKernel) and "IndexKernelPrior" in part._priors:
-                prior = part._priors["IndexKernelPrior"][0]  # BoTorch's lambdas cannot be pickled
-                part.register_prior("IndexKernelPrior", prior, _correlations, _set_correlations)
+        for module in self.modules():
+            if isinstance(module, PositiveIndexKernel) and "IndexKernelPrior" in module._priors:
+                prior = module._priors["IndexKernelPrior"][0]  # BoTorch's lambdas cannot be pickled
+                module.register_prior("IndexKernelPrior", prior, _correlations, _set_correlations)
 
     def posterior(  # type: ignore[override]
         self,
@@ -195,17 +195,17 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
         tasks = _listed("output_indices", output_indices) or self._output_tasks
         # long form, because the outcome transform needs the task of every row
         rows = self._with_tasks(X.unsqueeze(-3), tasks).flatten(-3, -2)
-        found = super().posterior(rows, None, observation_noise)
+        posterior = super().posterior(rows, None, observation_noise)
         if len(tasks) > 1:
-            if not hasattr(found, "distribution"):  # not a Gaussian, transformed without tasks
+            if not hasattr(posterior, "distribution"):  # not a Gaussian, transformed without tasks
                 return super().posterior(X, tasks, observation_noise, posterior_transform)
-            normal = found.distribution
+            normal = posterior.distribution
             mean = normal.mean.unflatten(-1, (len(tasks), -1)).mT
             covariance = normal.lazy_covariance_matrix
-            found = GPyTorchPosterior(
+            posterior = GPyTorchPosterior(
                 MultitaskMultivariateNormal(mean, covariance, interleaved=False)
             )
-        return found if posterior_transform is None else posterior_transform(found, X=X)
+        return posterior if posterior_transform is None else posterior_transform(posterior, X=X)
 
     def _with_tasks(self, X: Tensor, tasks: list[int] | None = None) -> Tensor:
         """Return rows ``... x t x q x (d + 1)`` of each task at points ``... x 1 x q x d``."""
@@ -215,9 +215,9 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
         rows = [X[..., :column], codes.expand(*X.shape[:-1], 1), X[..., column:]]
         return torch.cat(rows, -1)
 
-    def _values(self, one: Tensor, two: Tensor) -> Tensor:
-        one, two = (torch.cat(self._split_inputs(x), -1) for x in (one, two))
-        return super()._values(one, two)
+    def _values(self, x1: Tensor, x2: Tensor) -> Tensor:
+        x1, x2 = (torch.cat(self._split_inputs(x), -1) for x in (x1, x2))
+        return super()._values(x1, x2)
 
     def _prior_variances(self, x: Tensor) -> Tensor:
         return super()._prior_variances(torch.cat(self._split_inputs(x), -1))
@@ -254,10 +254,10 @@ def _tasks(train_X: Tensor, task_feature: int, all_tasks: list[int] | None) -> l
             f"{task_feature} for {width}."
         )
     column = train_X[..., task_feature]
-    found = column.unique().tolist()
-    if not all(math.isfinite(task) and task >= 0 and task == int(task) for task in found):
-        raise ValueError(f"Tasks must be non-negative integers, got {found[:5]}.")
-    observed = [int(task) for task in found]
+    values = column.unique().tolist()
+    if not all(math.isfinite(task) and task >= 0 and task == int(task) for task in values):
+        raise ValueError(f"Tasks must be non-negative integers, got {values[:5]}.")
+    observed = [int(task) for task in values]
     if all_tasks is None:
         return observed
     if not set(observed) <= set(all_tasks):
@@ -269,11 +269,11 @@ def _listed(name: str, tasks: Any) -> list[int] | None:
     """Return an option as a list of at least one task, or ``None``."""
     if tasks is None:
         return None
-    found = list(tasks) if isinstance(tasks, Iterable) else []
-    if not found:
+    values = list(tasks) if isinstance(tasks, Iterable) else []
+    if not values:
         raise ValueError(f"{name} must be a list of at least one task, got {tasks!r}.")
-    check_counts(0, **{f"{name}[{number}]": task for number, task in enumerate(found)})
-    return [int(task) for task in found]
+    check_counts(0, **{f"{name}[{number}]": task for number, task in enumerate(values)})
+    return [int(task) for task in values]
 
 
 TRAINERS[NKNMultiTaskGP] = fit_bo_model

@@ -78,12 +78,12 @@ def fit_structure_ensemble_gp(
     recipe = Recipe(adam_steps=0, lbfgs_iterations=max_iterations)
 
     def train(_: None, number: int, seconds: float | None) -> PartsGP | FitResult:
-        part = parts[number]
-        if not any(parameter.requires_grad for parameter in part.parameters()):
-            return part
+        gp = parts[number]
+        if not any(parameter.requires_grad for parameter in gp.parameters()):
+            return gp
         with torch.enable_grad():
             return fit_best_of(
-                part,
+                gp,
                 restarts=1,
                 initialize=None,
                 recipe=recipe,
@@ -93,7 +93,7 @@ def fit_structure_ensemble_gp(
             )
 
     trained = train_candidates(train, range(len(parts)), session)
-    failures = {one.key: one.status for one in trained if one.candidate is None}
+    failures = {result.key: result.status for result in trained if result.candidate is None}
     pairs = zip(parts, model.warps, strict=True)
     densities = torch.stack([_leave_one_out(part, *data[1:], warp) for part, warp in pairs])
     densities[list(failures)] = -math.inf
@@ -127,25 +127,25 @@ def _part(
     return PartsGP(x, warped(y, warp), kernel, mean, likelihood).train()
 
 
-def _values_of(part: PartsGP, model: StructureEnsembleGP) -> Tensor:
+def _values_of(gp: PartsGP, model: StructureEnsembleGP) -> Tensor:
     """Return the raw values of the parameters that are not shared between structures."""
-    own = [part.get_parameter(name).detach().flatten() for name in model.member_parameters()]
-    return torch.cat([part.train_targets.new_empty(0), *own])
+    values = [gp.get_parameter(name).detach().flatten() for name in model.member_parameters()]
+    return torch.cat([gp.train_targets.new_empty(0), *values])
 
 
-def _leave_one_out(part: PartsGP, y: Tensor, noise: Tensor | None, warp: Tensor) -> Tensor:
+def _leave_one_out(gp: PartsGP, y: Tensor, noise: Tensor | None, warp: Tensor) -> Tensor:
     """Return leave-one-out log densities ``N`` of the targets; -infinity if a solve fails.
 
     Known noise is on the scale of the targets, and inferred noise on the warped scale.
     """
     try:
-        mean, variance = leave_one_out(part)
+        mean, variance = leave_one_out(gp)
     except torch.linalg.LinAlgError:
         return torch.full_like(y, -math.inf)
     center, ratio = secant(mean, warp)
     if noise is None or warp[0] == 0:
         variance = variance * ratio.square()
     else:
-        known, least = part.likelihood.noise, settings.min_fixed_noise.value(y.dtype)
+        known, least = gp.likelihood.noise, settings.min_fixed_noise.value(y.dtype)
         variance = (variance - known).clamp_min(least) * ratio.square() + noise
     return -0.5 * ((y - center).square() / variance + variance.log() + math.log(2 * math.pi))

@@ -72,7 +72,7 @@ def fit_warp(y: Tensor, maximize: bool = True) -> Tensor:
     std = y.std() if len(y) > 1 else y.new_zeros(())
     if not std > 1e3 * torch.finfo(y.dtype).eps * y.abs().max():
         return y.new_tensor(IDENTITY)
-    found: list[tuple[float, int, Tensor]] = []
+    trials: list[tuple[float, int, Tensor]] = []
     for direction in (1.0, -1.0):
         for level in _LOCATIONS:
             location = direction * (direction * y).quantile(level)
@@ -82,8 +82,8 @@ def fit_warp(y: Tensor, maximize: bool = True) -> Tensor:
                 start = y.new_tensor(given)
                 z = warped(y, start)
                 start[4:6] = torch.stack([z.mean(), z.std()])
-                found.append((warp_slope(y, start).log().sum().item(), len(found), start))
-    return max(found)[-1]  # likelihoods of standardised values differ only by the slopes
+                trials.append((warp_slope(y, start).log().sum().item(), len(trials), start))
+    return max(trials)[-1]  # likelihoods of standardised values differ only by the slopes
 
 
 class MemberWarp(OutcomeTransform):
@@ -134,9 +134,9 @@ class MemberWarp(OutcomeTransform):
             return self.shared.untransform_posterior(posterior, X=X)
         given = cast(GPyTorchPosterior, posterior).distribution
         center, ratio = secant(given.mean, self.warps.unsqueeze(-2))
-        own = center.unsqueeze(-1), ratio.square().unsqueeze(-1)
+        moments = center.unsqueeze(-1), ratio.square().unsqueeze(-1)
         mean, factors = (
-            cast(Tensor, one).squeeze(-1) for one in self.shared.untransform(*own, X=X)
+            cast(Tensor, moment).squeeze(-1) for moment in self.shared.untransform(*moments, X=X)
         )
         # Add jitter before the change of scale; GPyTorch would add it afterwards.
         jitter = cholesky_jitter.value(mean.dtype) * is_warped.to(mean)

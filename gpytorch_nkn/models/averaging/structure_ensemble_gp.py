@@ -281,15 +281,15 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
 
     def member_parameters(self) -> dict[str, nn.Parameter]:
         """Return parameters ``members x ...`` of mean and likelihood, one entry per member."""
-        found = {}
+        parameters = {}
         for root in _PARTS:
             module = getattr(self, root)
             for name, parameter in module.named_parameters():
                 num_dims = event_dims(module, name)
-                own = parameter.shape[: 1 if num_dims is None else parameter.dim() - num_dims]
-                if own == self._aug_batch_shape:
-                    found[f"{root}.{name}"] = parameter
-        return found
+                batch = parameter.shape[: 1 if num_dims is None else parameter.dim() - num_dims]
+                if batch == self._aug_batch_shape:
+                    parameters[f"{root}.{name}"] = parameter
+        return parameters
 
     def member_values(self) -> Tensor:
         """Return concatenated raw values ``members x P`` of the :meth:`member_parameters`."""
@@ -299,16 +299,16 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
     @torch.no_grad()
     def set_member_values(self, values: Tensor) -> None:
         """Set the :meth:`member_values` of parameters that are not frozen."""
-        for parameter, own in self._split(values):
+        for parameter, raw in self._split(values):
             if parameter.requires_grad:
-                parameter.copy_(own)
+                parameter.copy_(raw)
 
     def member_parts(self, values: Tensor) -> tuple[Mean, Likelihood]:
         """Return copies of mean and likelihood with the raw values ``P`` of one member."""
         memo: dict[int, Any] = {}
         mean, likelihood = (deepcopy(getattr(self, root), memo) for root in _PARTS)
-        for parameter, own in self._split(values.unsqueeze(0)):
-            memo[id(parameter)].data = own[0].clone()
+        for parameter, raw in self._split(values.unsqueeze(0)):
+            memo[id(parameter)].data = raw[0].clone()
         return mean, likelihood
 
     def _split(self, values: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
@@ -320,15 +320,15 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
 
     def check_members(self) -> None:
         """Raise a TypeError if members share a trained parameter of the mean or likelihood."""
-        own = self.member_parameters()
+        members = self.member_parameters()
         for root in _PARTS:
-            part = getattr(self, root)
-            for name, parameter in part.named_parameters():
-                if parameter.requires_grad and f"{root}.{name}" not in own:
+            module = getattr(self, root)
+            for name, parameter in module.named_parameters():
+                if parameter.requires_grad and f"{root}.{name}" not in members:
                     raise TypeError(
                         f"Trained parameters of {root} must have a first dimension of "
                         f"{self.num_members} members, as with batch_shape=torch.Size(["
-                        f"{self.num_members}]), got {type(part).__name__} with {name} of shape "
+                        f"{self.num_members}]), got {type(module).__name__} with {name} of shape "
                         f"{tuple(parameter.shape)}: freeze it by requires_grad_(False), or give it "
                         "that dimension."
                     )
@@ -371,14 +371,14 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
         A structure without members keeps its last values of parameters that are not frozen.
         """
         values, members = self.member_values(), self.covar_module.members
-        found = values[:1].repeat(len(self.structures), 1)
-        if self.part_values.shape == found.shape:  # shapes differ if the user replaced parts
+        result = values[:1].repeat(len(self.structures), 1)
+        if self.part_values.shape == result.shape:  # shapes differ if the user replaced parts
             parameters = self.member_parameters().values()
             free = [p.requires_grad for p in parameters for _ in range(p[0].numel())]
-            found = torch.where(torch.tensor(free).to(members.device), self.part_values, found)
+            result = torch.where(torch.tensor(free).to(members.device), self.part_values, result)
         for index in reversed(range(self.num_members)):
-            found[members[index]] = values[index]
-        return found
+            result[members[index]] = values[index]
+        return result
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         values = state_dict.get(f"{prefix}part_values")
@@ -536,13 +536,13 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
 
     def _test_prior(self, train: Tensor, test: Tensor) -> Any:
         """Evaluate the prior as in the base class, each kernel once for all its members."""
-        one, few = train[..., :1, :, :], test.size(-2) <= FEW_POINTS
-        if few and test.shape[-3:-2] in ((), (1,)) and torch.equal(train, one.expand_as(train)):
-            train = one
+        first, few = train[..., :1, :, :], test.size(-2) <= FEW_POINTS
+        if few and test.shape[-3:-2] in ((), (1,)) and torch.equal(train, first.expand_as(train)):
+            train = first
         return super()._test_prior(train, test)
 
-    def _values(self, one: Tensor, two: Tensor) -> Tensor:
-        return self.covar_module.forward(one, two)
+    def _values(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return self.covar_module.forward(x1, x2)
 
 
 def _check_caller() -> None:
@@ -584,7 +584,7 @@ def _kernel(structure: str | Kernel, num_columns: int, cat_dims: Sequence[int]) 
 
 def _names(structures: Sequence[str | Kernel]) -> tuple[str, ...]:
     """Return the names of the structures; repeated names are numbered from 2."""
-    words = [one if isinstance(one, str) else type(one).__name__ for one in structures]
+    words = [s if isinstance(s, str) else type(s).__name__ for s in structures]
     before = [words[:index].count(word) for index, word in enumerate(words)]
     return tuple(f"{w} {n + 1}" if n else w for w, n in zip(words, before, strict=True))
 

@@ -37,8 +37,8 @@ class StructureKernel(BatchKernel):
 
     def expand_batch(self, *sizes: torch.Size | tuple[int, ...] | int) -> StructureKernel:
         """Return a copy of the kernel with the given batch shape."""
-        one = sizes[0] if len(sizes) == 1 else sizes
-        shape = torch.Size([one] if isinstance(one, int) else one)  # type: ignore[arg-type]
+        size = sizes[0] if len(sizes) == 1 else sizes
+        shape = torch.Size([size] if isinstance(size, int) else size)  # type: ignore[arg-type]
         return self if shape == self.batch_shape else self._with(self.members.expand(shape))
 
     def __getitem__(self, index: Any) -> StructureKernel:
@@ -59,10 +59,10 @@ class StructureKernel(BatchKernel):
         if members.dim() == 1 and _is_shared(x1) and _is_shared(x2):
             x1, x2 = (x if x.dim() == 2 else x.squeeze(-3) for x in (x1, x2))
             numbers, inverse = members.unique(return_inverse=True)
-            found = torch.stack(
+            values = torch.stack(
                 [kernel_values(kernels[n], x1, x2, diag) for n in numbers.tolist()], where
             )
-            return found.index_select(where, inverse)
+            return values.index_select(where, inverse)
         shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], members.shape)
         x1, x2 = (x.expand(*shape, *x.shape[-2:]).flatten(0, -3) for x in (x1, x2))
         members = members.expand(shape).flatten()
@@ -70,8 +70,8 @@ class StructureKernel(BatchKernel):
             number: (members == number).nonzero()[:, 0] for number in members.unique().tolist()
         }
         parts = [kernel_values(kernels[n], x1[i], x2[i], diag) for n, i in entries.items()]
-        found = torch.cat(parts)[torch.cat([*entries.values()]).argsort()]
-        return found.view(*shape, *found.shape[1:])
+        values = torch.cat(parts)[torch.cat([*entries.values()]).argsort()]
+        return values.view(*shape, *values.shape[1:])
 
 
 def _is_shared(x: Tensor) -> bool:

@@ -401,14 +401,14 @@ def _period_counts(kernels: Iterable[Module], coordinates: Iterable[Tensor]) -> 
     cycles: dict[int, Tensor] = {}
     for kernel, x in zip(kernels, coordinates, strict=True):
         span = (x.amax(0) - x.amin(0)).amax()
-        for part in kernel.modules():
-            if not isinstance(part, Kernel):
+        for module in kernel.modules():
+            if not isinstance(module, Kernel):
                 continue
-            own = part._parameters
-            if "raw_period_length" in own:
-                cycles[id(own["raw_period_length"])] = span / part.period_length
-            if "raw_mixture_means" in own:
-                cycles[id(own["raw_mixture_means"])] = span * part.mixture_means
-            if "frequency" in own:
-                cycles[id(own["frequency"])] = (span / (2 * math.pi)).expand_as(own["frequency"])
+            raw = module._parameters
+            if "raw_period_length" in raw:
+                cycles[id(raw["raw_period_length"])] = span / module.period_length
+            if "raw_mixture_means" in raw:
+                cycles[id(raw["raw_mixture_means"])] = span * module.mixture_means
+            if "frequency" in raw:
+                cycles[id(raw["frequency"])] = (span / (2 * math.pi)).expand_as(raw["frequency"])
     return cycles

@@ -65,11 +65,11 @@ def hole_blocks(
         return np.zeros((0, *missing.shape), dtype=bool)
     holes = _holes(pattern) if near else []
     if len(holes) > 1:
-        each = [hole_blocks(missing, num_blocks, pattern=h, near=near, seed=seed) for h in holes]
-        each = [blocks for blocks in each if len(blocks)]
+        lists = [hole_blocks(missing, num_blocks, pattern=h, near=near, seed=seed) for h in holes]
+        lists = [blocks for blocks in lists if len(blocks)]
         joined = [
-            np.logical_or.reduce([blocks[number % len(blocks)] for blocks in each])
-            for number in range(max(map(len, each), default=0))
+            np.logical_or.reduce([blocks[number % len(blocks)] for blocks in lists])
+            for number in range(max(map(len, lists), default=0))
         ]
         joined = [block for block in joined if block.sum() <= _MAX_SHARE * (~missing).sum()]
         if joined:
@@ -78,20 +78,20 @@ def hole_blocks(
     most = (_SCATTERED_SHARE if scattered else _MAX_SHARE) * (~missing).sum()
     least = (1 - _OVERLAP) * pattern.sum()
     steps = 9 if missing.ndim <= 2 else 5  # positions in each dimension
-    found: list[np.ndarray] = []
+    result: list[np.ndarray] = []
     for inside in (True, False):
         moved = _moved(pattern, missing, (least, most), inside, steps)
         order = permutation(len(moved), generator).tolist()
         chosen = (_nearest if near else _farthest)([moved[i] for i in order], num_blocks)
-        found = max(found, chosen, key=len)
-        if len(found) >= min(num_blocks, _FEW):
+        result = max(result, chosen, key=len)
+        if len(result) >= min(num_blocks, _FEW):
             break
-    if not found and not scattered:
+    if not result and not scattered:
         moved = _moved(pattern, missing, (1, most), False, 2 * steps - 1)
         largest = max((b.in_pattern.sum() for b in moved), default=0)
-        found = [b.block for b in moved if b.in_pattern.sum() >= _LARGE * largest][:num_blocks]
-    found = found or _balls(pattern, missing, num_blocks, generator)
-    return np.stack(found) if found else np.zeros((0, *missing.shape), dtype=bool)
+        result = [b.block for b in moved if b.in_pattern.sum() >= _LARGE * largest][:num_blocks]
+    result = result or _balls(pattern, missing, num_blocks, generator)
+    return np.stack(result) if result else np.zeros((0, *missing.shape), dtype=bool)
 
 
 def is_scattered(missing: np.ndarray) -> bool:
@@ -115,9 +115,9 @@ def _moved(
     """
     shape = np.array(pattern.shape)
     first, last = _corners(pattern)
-    found: dict[bytes, _Moved] = {}
+    copies: dict[bytes, _Moved] = {}
     one_sided = (first == 0) != (last == shape - 1)
-    for flips in itertools.product(*([False, True] if one else [False] for one in one_sided)):
+    for flips in itertools.product(*([False, True] if flag else [False] for flag in one_sided)):
         source = np.flip(pattern, tuple(dim for dim, flip in enumerate(flips) if flip))
         low, high = _corners(source)
         ends = (-low, shape - 1 - high) if inside else (-(shape // 2), (shape - 1) // 2)
@@ -133,8 +133,8 @@ def _moved(
             in_pattern[tuple(inner)] = block[tuple(inner)]
             if in_pattern.sum() >= max(sizes[0], 1) and block.sum() <= sizes[1]:
                 position = np.concatenate([(np.array(shift) + low - first) / shape, flips])
-                found.setdefault(block.tobytes(), _Moved(block, in_pattern, position))
-    return list(found.values())
+                copies.setdefault(block.tobytes(), _Moved(block, in_pattern, position))
+    return list(copies.values())
 
 
 def _holes(pattern: np.ndarray) -> list[np.ndarray]:
@@ -175,8 +175,8 @@ def _farthest(blocks: list[_Moved], count: int) -> list[np.ndarray]:
     """Return blocks by farthest-point sampling of their positions, starting at the first."""
     chosen, distances = blocks[:1], np.full(len(blocks), np.inf)
     while len(chosen) < min(count, len(blocks)):
-        away = [np.linalg.norm(block.position - chosen[-1].position) for block in blocks]
-        distances = np.minimum(distances, away)
+        from_last = [np.linalg.norm(block.position - chosen[-1].position) for block in blocks]
+        distances = np.minimum(distances, from_last)
         if distances.max() == 0:
             break
         chosen.append(blocks[distances.argmax()])
@@ -194,17 +194,17 @@ def _balls(
     observed = np.argwhere(~missing)
     reach = distance_transform_edt(missing)[pattern]
     most = int(_BALLS_SHARE * len(observed))
-    found = []
+    balls = []
     for _ in range(num_blocks if most else 0):
         held = np.zeros(len(observed), dtype=bool)
         for center, radius in zip(draw(len(observed)), reach[draw(len(reach))], strict=True):
-            away = np.square(observed - observed[center]).sum(-1)
-            near = away < away[away <= radius**2].max()  # an observed cell remains at the radius
+            dist = np.square(observed - observed[center]).sum(-1)
+            near = dist < dist[dist <= radius**2].max()  # an observed cell remains at the radius
             near[center] = True
             if (held | near).sum() <= most:
                 held |= near
         if held.any():
             block = np.zeros_like(missing)
             block[tuple(observed[held].T)] = True
-            found.append(block)
-    return found
+            balls.append(block)
+    return balls

@@ -30,7 +30,7 @@ def check_grid(coordinates: Sequence[Tensor], targets: Tensor) -> GridData:
     """Check coordinates and values of a :class:`KroneckerGridGP`."""
     check_tensors(targets=targets)
     coordinates = _check_coordinates(coordinates, targets)
-    sizes = tuple(part.size(0) for part in coordinates)
+    sizes = tuple(x.size(0) for x in coordinates)
     if tuple(targets.shape[-len(sizes) :]) != sizes:
         raise ValueError(
             f"The last {len(sizes)} dimensions of targets must have the sizes {sizes} of the "
@@ -83,8 +83,8 @@ def check_kernels(kernels: Sequence[Kernel], coordinates: Sequence[Tensor]) -> l
     for number, (kernel, x) in enumerate(zip(kernels, coordinates, strict=True)):
         if not isinstance(kernel, Kernel):
             raise TypeError(f"kernels must be gpytorch.kernels.Kernel, got {kernel!r}.")
-        for part in [kernel, *kernel.sub_kernels()]:
-            dims = part.active_dims
+        for sub_kernel in [kernel, *kernel.sub_kernels()]:
+            dims = sub_kernel.active_dims
             if dims is not None and int(dims.max()) >= x.size(-1):
                 raise ValueError(
                     f"active_dims of kernels[{number}] must be among the {x.size(-1)} column(s) "
@@ -129,15 +129,15 @@ def _check_coordinates(coordinates: Sequence[Tensor], like: Tensor) -> list[Tens
         got = tuple(coordinates.shape) if isinstance(coordinates, Tensor) else coordinates
         raise ValueError(f"coordinates must be one tensor per dimension of the grid, got {got}.")
     checked = []
-    for number, part in enumerate(coordinates):
-        part = torch.as_tensor(part).to(like, copy=True)
-        part = part.unsqueeze(-1) if part.dim() == 1 else part
-        if part.dim() != 2 or 0 in part.shape:
+    for number, x in enumerate(coordinates):
+        x = torch.as_tensor(x).to(like, copy=True)
+        x = x.unsqueeze(-1) if x.dim() == 1 else x
+        if x.dim() != 2 or 0 in x.shape:
             raise ValueError(
                 f"The coordinates of dimension {number} must be of shape n or n x c, got "
-                f"{tuple(part.shape)}."
+                f"{tuple(x.shape)}."
             )
-        if not bool(part.isfinite().all()):
+        if not bool(x.isfinite().all()):
             raise ValueError(f"The coordinates of dimension {number} must be finite.")
-        checked.append(part)
+        checked.append(x)
     return checked

@@ -61,7 +61,7 @@ class GridPosterior:
             return self._explained(rows, diag)
         size = max(1, _CHUNK_ELEMENTS // self.system.inverse.numel())
         parts = zip(*(row.split(size, -2) for row in rows), strict=True)
-        return torch.cat([self._explained(part, diag) for part in parts], -1)
+        return torch.cat([self._explained(chunk, diag) for chunk in parts], -1)
 
     def _cells(self, rows: Sequence[Tensor]) -> Tensor:
         """Return coefficients ``q x ... x n_1 x ... x n_P`` of rows ``... x q x n_p``."""
@@ -94,8 +94,8 @@ class GridPosterior:
         if space.requires_grad:
             # differentiable in the points; the error is of second order in the residual
             space = 2 * space - self.system.multiply(solved)
-        part = _products(space, solved, self.num_dims, diag)
-        return part if diag else 0.5 * (part + part.mT)
+        form = _products(space, solved, self.num_dims, diag)
+        return form if diag else 0.5 * (form + form.mT)
 
     def _whitened(self, space: Tensor) -> Tensor | None:
         """Solve with a Cholesky factor for vectors ``q x ... x u``; None without a factor."""

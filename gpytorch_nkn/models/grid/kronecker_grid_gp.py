@@ -65,8 +65,8 @@ def _in_double(method: Callable) -> Callable:
         if dtype == torch.float64:
             return method(self, *args, **kwargs)
         double = self._cached("double", lambda: deepcopy(self).double().eval())
-        found = method(double, *args, **kwargs)
-        return found.to(dtype) if isinstance(found, Tensor) else [t.to(dtype) for t in found]
+        result = method(double, *args, **kwargs)
+        return result.to(dtype) if isinstance(result, Tensor) else [t.to(dtype) for t in result]
 
     return wrapped
 
@@ -148,11 +148,11 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         self._clear_cache()
         data = check_grid(coordinates, targets)
         self.num_dims = len(data.coordinates)
-        self._num_columns = (sum(part.size(-1) for part in data.coordinates),)
-        self._sizes = tuple(part.size(0) for part in data.coordinates)
+        self._num_columns = (sum(x.size(-1) for x in data.coordinates),)
+        self._sizes = tuple(x.size(0) for x in data.coordinates)
         self._batch_shape = data.targets.shape[: -self.num_dims]
-        for dim, (part, kept) in enumerate(zip(data.coordinates, data.kept, strict=True)):
-            self.register_buffer(f"_coordinates_{dim}", part, persistent=False)
+        for dim, (x, kept) in enumerate(zip(data.coordinates, data.kept, strict=True)):
+            self.register_buffer(f"_coordinates_{dim}", x, persistent=False)
             self.register_buffer(f"_kept_{dim}", kept, persistent=False)
         self.kernels = nn.ModuleList(check_kernels(kernels, self.train_coordinates))
         shapes = [kernel.batch_shape for kernel in self.kernels]
@@ -222,8 +222,8 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
     def _flat_call(self, function: Callable, *arrays: Tensor) -> list[Tensor]:
         """Call a function of outcomes and variances ``... x N x 1`` with grids."""
         shape = arrays[0].shape
-        found = function(*(array.flatten(-self.num_dims).unsqueeze(-1) for array in arrays))
-        return [part.reshape(shape) for part, _ in zip(found, arrays, strict=False)]
+        results = function(*(array.flatten(-self.num_dims).unsqueeze(-1) for array in arrays))
+        return [result.reshape(shape) for result, _ in zip(results, arrays, strict=False)]
 
     @property
     def missing(self) -> Tensor:
@@ -443,8 +443,8 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
                     "or sample for cells of the grid."
                 )
         covariance = torch.ones((), dtype=X.dtype, device=X.device)
-        for kernel, part in zip(self.kernels, points, strict=True):
-            covariance = covariance * kernel_values(kernel, part, part)
+        for kernel, x in zip(self.kernels, points, strict=True):
+            covariance = covariance * kernel_values(kernel, x, x)
         mean = self.mean_module(X)
         if posterior:
             rows = self._crosses(points)
@@ -534,7 +534,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
 
     def _crosses(self, points: Sequence[Tensor]) -> list[Tensor]:
         parts = zip(self.kernels, points, self.train_coordinates, strict=True)
-        return [kernel_values(kernel, x, own) for kernel, x, own in parts]
+        return [kernel_values(kernel, x, train) for kernel, x, train in parts]
 
     def _mean_on(self, coordinates: Sequence[Tensor]) -> Tensor:
         """Return the prior mean ``... x n_1 x ... x n_P``; for a constant, all n_p are 1."""

@@ -106,14 +106,14 @@ class SharedMapPath(SamplePath):
         shape = self.number.shape
         missing = max(0, len(shape) + 2 - x.dim())
         rows = x.reshape(*(1,) * missing, *x.shape)
-        lead, own = rows.shape[: -len(shape) - 2], rows.shape[-len(shape) - 2 : -2]
-        shared = own.numel() == 1
-        whole = torch.broadcast_shapes(shape, own)
+        lead, batch = rows.shape[: -len(shape) - 2], rows.shape[-len(shape) - 2 : -2]
+        shared = batch.numel() == 1
+        full = torch.broadcast_shapes(shape, batch)
         if not shared:
-            rows = rows.expand(*lead, *whole, *x.shape[-2:])
+            rows = rows.expand(*lead, *full, *x.shape[-2:])
         rows = rows.reshape(lead.numel(), -1, *x.shape[-2:])  # L x (1 or E) x N x D
-        numbers = self.number.expand(whole).flatten()
-        weights = self.weight.expand(*whole, -1).reshape(-1, self.weight.size(-1))
+        numbers = self.number.expand(full).flatten()
+        weights = self.weight.expand(*full, -1).reshape(-1, self.weight.size(-1))
         values, order = [], []
         for number, feature_map in enumerate(self.maps):
             entries = (numbers == number).nonzero()[:, 0]
@@ -121,17 +121,17 @@ class SharedMapPath(SamplePath):
                 continue
             own_weights = weights[entries]
             if shared:
-                points = rows.flatten(0, -2).split(_CHUNK)
-                part = torch.cat([_weighted_features(feature_map, p, own_weights) for p in points])
-                values.append(part.view(len(rows), -1, len(entries)).mT)
+                chunks = rows.flatten(0, -2).split(_CHUNK)
+                sums = torch.cat([_weighted_features(feature_map, p, own_weights) for p in chunks])
+                values.append(sums.view(len(rows), -1, len(entries)).mT)
             else:
-                part = rows[:, entries]
-                features = feature_map(part.flatten(0, -2)).view(*part.shape[:-1], -1)
+                points = rows[:, entries]
+                features = feature_map(points.flatten(0, -2)).view(*points.shape[:-1], -1)
                 values.append((features @ own_weights[..., : features.size(-1), None]).squeeze(-1))
             order.append(entries)
-        found = torch.cat(values, 1)[:, torch.cat(order).argsort()]
-        found = found.view(*lead, *whole, x.size(-2))
-        return found if self.mean is None else found + self.mean(x)
+        result = torch.cat(values, 1)[:, torch.cat(order).argsort()]
+        result = result.view(*lead, *full, x.size(-2))
+        return result if self.mean is None else result + self.mean(x)
 
 
 class _Values(KernelEvaluationMap):
@@ -292,8 +292,8 @@ class _TaskPath(SamplePath):
 
         With one output task there is no dimension of tasks.
         """
-        one = self.model.num_outputs == 1
-        rows = self.model._with_tasks(x.unsqueeze(-3) if one or x.dim() == 2 else x)
+        one_task = self.model.num_outputs == 1
+        rows = self.model._with_tasks(x.unsqueeze(-3) if one_task or x.dim() == 2 else x)
         latent = self.latent(rows[..., :1, :, :])
         inputs = self.model.transform_inputs(rows)
         root = _task_roots(self.model, inputs[..., :1, :]).squeeze(-2)
@@ -301,7 +301,7 @@ class _TaskPath(SamplePath):
         transform = getattr(self.model, "outcome_transform", None)
         if transform is not None:
             values = transform.untransform(values.unsqueeze(-1), X=inputs)[0].squeeze(-1)
-        return values.squeeze(-2) if one else values
+        return values.squeeze(-2) if one_task else values
 
 
 def _task_roots(model: NKNMultiTaskGP, inputs: Tensor) -> Tensor:
@@ -388,10 +388,10 @@ def _draw_of_models(model: Any, *, sample_shape: torch.Size, **options: Any) -> 
     if not is_ensemble(model):
         return _draw_of_list(model, sample_shape=sample_shape, **options)
     paths = [
-        draw_matheron_paths(one, sample_shape, **options)
-        if is_ensemble(one)
-        else _OneMember(draw_matheron_paths(one, torch.Size([*sample_shape, 1]), **options))
-        for one in model.models
+        draw_matheron_paths(submodel, sample_shape, **options)
+        if is_ensemble(submodel)
+        else _OneMember(draw_matheron_paths(submodel, torch.Size([*sample_shape, 1]), **options))
+        for submodel in model.models
     ]
     return PathList(paths, join=_broadcast)
 

@@ -154,8 +154,8 @@ def _stacked(
     order = row.argsort(stable=True)
     row, slope, offset = row[order], slope[order], offset[order]
     count = row.bincount(minlength=num_rows)
-    own = torch.arange(len(row), device=row.device)
-    number = own - (count.cumsum(0) - count)[row]  # index of the factor within its row
+    index = torch.arange(len(row), device=row.device)
+    number = index - (count.cumsum(0) - count)[row]  # index of the factor within its row
     slopes = offset.new_zeros(int(count.max()), num_rows, num_columns)
     slopes[number, row] = slope
     offsets = offset.new_full(slopes.shape[:-1], none)
@@ -201,8 +201,8 @@ def _draw_frequencies(features: RandomFeatures) -> None:
     row = torch.cat([d.row for d in draws])
     dim = max(measure.num_uniforms for measure in parts)
     points = uniforms(row, features.history, dim)
-    for measure, part, own in zip(parts, draws, points.split(sizes.tolist()), strict=True):
-        measure.add(own, part, features)
+    for measure, draw, coordinates in zip(parts, draws, points.split(sizes.tolist()), strict=True):
+        measure.add(coordinates, draw, features)
 
 
 def _selected(kernel: Kernel, columns: Tensor) -> Tensor:
@@ -292,14 +292,14 @@ class _Choice:
         group = draws.element * self._num_units + units
         choice = torch.empty_like(group)
         for slot in draws.slot.unique():  # previous choices define the strata
-            part = draws.slot == slot
-            row, own = draws.row[part], group[part]
-            stratum = features.history[row] * len(self._weights) + own
-            chosen, log_weight = allocated(self._weights, own, stratum, self._even_share)
+            mask = draws.slot == slot
+            row, unit = draws.row[mask], group[mask]
+            stratum = features.history[row] * len(self._weights) + unit
+            chosen, log_weight = allocated(self._weights, unit, stratum, self._even_share)
             features.log_amplitude[row] += log_weight
             made = (stratum * self._weights.size(-1) + chosen).unique(return_inverse=True)[1]
             features.history[row] = features.history.max() + 1 + made
-            choice[part] = chosen
+            choice[mask] = chosen
         return choice
 
 
@@ -437,8 +437,8 @@ def _scale_features(kernel: ScaleKernel, *, num_inputs: int, num_outputs: int) -
     base = kernel.base_kernel
     while isinstance(base, ScaleKernel):
         base = base.base_kernel
-    own = GenKernelFeatures.dispatch(type(base)) is spectral_features
-    draw = spectral_features if own else _botorch_scale_features
+    is_spectral = GenKernelFeatures.dispatch(type(base)) is spectral_features
+    draw = spectral_features if is_spectral else _botorch_scale_features
     return draw(kernel, num_inputs=num_inputs, num_outputs=num_outputs)
 
 

@@ -50,7 +50,7 @@ class WhitenedPosterior:
         means = self._unfolded(self.mean.unsqueeze(-2) @ half, x.shape[:-1]).squeeze(-2)
         means = self.mean_module(x) + means.to(x)
         after = self.root @ (self.root.mT @ half) - half
-        half, after = (self._unfolded(part, x.shape[:-1]) for part in (half, after))
+        half, after = (self._unfolded(columns, x.shape[:-1]) for columns in (half, after))
 
         def dense() -> Tensor:
             change = half.mT @ after
@@ -81,16 +81,16 @@ class WhitenedPosterior:
 
         Test batches ``t`` are columns, because expanding the factor to ``t`` would copy it.
         """
-        own = self.factor.shape[:-2]
-        shape = torch.broadcast_shapes(x.shape[:-2], own)
+        batch = self.factor.shape[:-2]
+        shape = torch.broadcast_shapes(x.shape[:-2], batch)
         x = x.expand(*shape, *x.shape[-2:])
-        extra = len(shape) - len(own)
+        extra = len(shape) - len(batch)
         flat = x
         if extra:
             flat = x.movedim(tuple(range(extra)), tuple(range(-2 - extra, -2)))
             flat = flat.flatten(-2 - extra, -2)  # ... x (t q) x d
         points, factor = (
-            part.expand(*shape[extra:], *part.shape[-2:]) for part in (self.points, self.factor)
+            t.expand(*shape[extra:], *t.shape[-2:]) for t in (self.points, self.factor)
         )
         columns = kernel_values(self.kernel, flat, points).double().mT
         return x, torch.linalg.solve_triangular(factor, columns, upper=False)
@@ -176,9 +176,9 @@ class CollapsedGP:
         inputs, noise = self.inputs(), self.noise()
         noise = noise.expand(*noise.shape[:-1], self.num_data)
         for rows in self.chunks():
-            own = inputs[..., rows, :], factor, self.targets[..., rows], noise[..., rows]
-            part: Any = checkpoint(self.sums, *own, use_reentrant=False, preserve_rng_state=False)
-            sums = [total + one for total, one in zip(sums, part, strict=True)]
+            args = inputs[..., rows, :], factor, self.targets[..., rows], noise[..., rows]
+            new: Any = checkpoint(self.sums, *args, use_reentrant=False, preserve_rng_state=False)
+            sums = [total + term for total, term in zip(sums, new, strict=True)]
         return Statistics(factor, *sums)
 
     def sums(self, x: Tensor, factor: Tensor, y: Tensor, noise: Tensor) -> tuple[Tensor, ...]:

@@ -55,18 +55,18 @@ def learn_on_blocks(
     See :func:`gpytorch_nkn.fit.fit_in_stages`. A batch of inputs ``... x n x d`` and targets
     ``... x n`` uses one block. Training takes at most half of the session's budget.
     """
-    whole = y.dim() == 1 and x.dim() == 2
+    unbatched = y.dim() == 1 and x.dim() == 2
     known = isinstance(likelihood, FixedNoiseGaussianLikelihood)
     # models of data with gradients cannot be copied
     rows = Rows(x.detach(), y.detach(), likelihood.noise if known else None)
-    if not whole and len(rows) > block_size:
+    if not unbatched and len(rows) > block_size:
         order = permutation(len(rows), session.generator())
         rows = rows[order[:block_size].to(y.device)]
     gp = PartsGP(rows.x, rows.y, *deepcopy((kernel, mean, rows.likelihood(likelihood))))
     if not any(parameter.requires_grad for parameter in gp.parameters()):
         return
     fit: Callable[..., FitResult] = fit_best_of
-    if whole:
+    if unbatched:
         fit = partial(fit_in_stages, block_size=block_size, max_blocks=_MAX_BLOCKS)
     with torch.enable_grad():
         result = fit(

@@ -247,22 +247,22 @@ class _State:
         An observation consists of ``L^-1 k_u(x)``, ``... x m x b``, its weight, ``... x b``, and
         the weighted difference between value and prior mean, ``... x b``.
         """
-        half, prior, away, variance = self.marginals(rows, factor)
+        half, prior, shift, variance = self.marginals(rows, factor)
         is_known = isinstance(self.model.likelihood, FixedNoiseGaussianLikelihood)
         known = {"noise": self.gp.noise()[..., rows]} if is_known else {}
         y = self.gp.targets[..., rows]
-        expected, slope, weight = self.expect(y, prior + away, variance, **known)
-        return expected, (half.detach(), weight, slope + weight * away.detach())
+        expected, slope, weight = self.expect(y, prior + shift, variance, **known)
+        return expected, (half.detach(), weight, slope + weight * shift.detach())
 
     def marginals(self, rows: Any, factor: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return ``L^-1 k_u(x)``, prior means, posterior minus prior means, and variances."""
         gp, x = self.gp, self.gp.inputs()[rows]
         between = gp.kernel(x, gp.points).to_dense().double()
         half = torch.linalg.solve_triangular(factor, between.mT, upper=False)
-        away = (self.mean.unsqueeze(-2) @ half).squeeze(-2)
+        shift = (self.mean.unsqueeze(-2) @ half).squeeze(-2)
         variance = gp.kernel(x, diag=True).double() - half.square().sum(-2)
         variance = variance.clamp_min(0.0) + self.root(half).square().sum(-2)
-        return half, gp.mean_module(x).double(), away, variance
+        return half, gp.mean_module(x).double(), shift, variance
 
     @torch.enable_grad()
     def expect(
@@ -276,8 +276,8 @@ class _State:
         reparameterisation gradients.
         """
         mean, variance = (
-            part if part.requires_grad else part.detach().requires_grad_()
-            for part in (mean.to(y), variance.to(y))
+            moment if moment.requires_grad else moment.detach().requires_grad_()
+            for moment in (mean.to(y), variance.to(y))
         )
         likelihood = self.model.likelihood
         if hasattr(likelihood, "quadrature") or self.is_gaussian:
@@ -289,13 +289,13 @@ class _State:
         noise = normal((half, *mean.shape), self.generator).to(mean)
         draws = mean + variance.sqrt() * torch.cat([noise, -noise])
         draws = draws.detach().requires_grad_()
-        several = y.dim() < mean.dim()  # each observation depends on all latent functions
-        logs = likelihood(draws.mT if several else draws).log_prob(y).sum() / len(draws)
+        multi_latent = y.dim() < mean.dim()  # each observation depends on all latent functions
+        logs = likelihood(draws.mT if multi_latent else draws).log_prob(y).sum() / len(draws)
         (slope,) = grad(logs, draws, create_graph=True)
-        units = slope.unbind(-2) if several else [slope]
+        units = slope.unbind(-2) if multi_latent else [slope]
         second = [grad(unit.sum(), draws, retain_graph=True)[0] for unit in units]
-        if several:
-            second = [torch.stack([one[:, k] for k, one in enumerate(second)], -2)]
+        if multi_latent:
+            second = [torch.stack([derivative[:, k] for k, derivative in enumerate(second)], -2)]
         weight = -second[0].sum(0)
         slope = slope.detach().sum(0)
         moved = (slope * mean).sum() - (weight * variance).sum() / 2
@@ -316,9 +316,9 @@ class _State:
                 break
             with torch.no_grad():
                 factor, _ = factorize_inducing(self.gp.kernel(self.gp.points).to_dense())
-                _, prior, away, variance = self.marginals(rows, factor)
+                _, prior, shift, variance = self.marginals(rows, factor)
 
-            def loss(mean: Tensor = prior + away, variance: Tensor = variance) -> Tensor:
+            def loss(mean: Tensor = prior + shift, variance: Tensor = variance) -> Tensor:
                 self.generator = self.session.generator()  # equal draws for each evaluation
                 expected, *_ = self.expect(y, mean, variance)
                 return -expected * n / len(rows) - log_prior(likelihood, expected)
@@ -410,7 +410,7 @@ class _State:
             for rows in gp.chunks():
                 expected, batch = self.observe(rows, factor)
                 total = total + expected.detach()
-                sums = self.sums_of(*(part.detach() for part in batch))
+                sums = self.sums_of(*(term.detach() for term in batch))
                 gram, cross = gram + sums[0], cross + sums[1]
         return total.item(), (gram, cross)
 

@@ -166,8 +166,8 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         )
         self.model.train_targets = outcomes.squeeze(-1)  # n or n x t
         targets = self.model.train_targets
-        several = [num_latents] if targets.dim() == 1 < num_latents else []
-        check_support("train_Y", targets, self.likelihood, torch.Size([*targets.shape, *several]))
+        extra = [num_latents] if targets.dim() == 1 < num_latents else []
+        check_support("train_Y", targets, self.likelihood, torch.Size([*targets.shape, *extra]))
         # fit_gpytorch_mll looks for custom_fit in the objective's model, which is the inner one
         self.model.custom_fit = self.custom_fit
         # start from N(0, I); the base class would draw from the global random state
@@ -380,8 +380,8 @@ class _CachedVariationalStrategy(VariationalStrategy):
         if points[..., 0, :].shape == self.inducing_points[..., 0, :].shape:
             distribution = self._variational_distribution
             for name in ("variational_mean", "chol_variational_covar"):
-                own = getattr(distribution, name)
-                given: Any = state.get(f"{prefix}_variational_distribution.{name}", own)
-                own.data = own.new_empty(given.shape)
+                parameter = getattr(distribution, name)
+                given: Any = state.get(f"{prefix}_variational_distribution.{name}", parameter)
+                parameter.data = parameter.new_empty(given.shape)
             self.inducing_points.data = self.inducing_points.new_empty(points.shape)
         super()._load_from_state_dict(state, prefix, *args)

@@ -235,11 +235,11 @@ class _Watch:
         self._steps = self._since = 0
 
     def __call__(self, values: Tensor) -> None:
-        found = self._densities()
+        densities = self._densities()
         self._steps += 1
         self._since += 1
-        if found.mean(-1).sum() > self._best.mean(-1).sum() + _LEAST_GAIN:
-            self._best, self.best_values, self._since = found, values.clone(), 0
+        if densities.mean(-1).sum() > self._best.mean(-1).sum() + _LEAST_GAIN:
+            self._best, self.best_values, self._since = densities, values.clone(), 0
         if self._steps >= _WARM_UP and self._since >= _PATIENCE:
             raise StopIteration
 

@@ -200,11 +200,11 @@ class SpectralGP(ExactBaseGP):
         with settings.prior_mode():
             return super().get_fantasy_model(*args, **kwargs)
 
-    def _values(self, one: Tensor, two: Tensor) -> Tensor:
+    def _values(self, x1: Tensor, x2: Tensor) -> Tensor:
         # the sum of dense parts, because linear_operator factorises dense plus low-rank matrices
         kernel = self.covar_module
         kernels = kernel.kernels if isinstance(kernel, AdditiveKernel) else [kernel]
-        return sum(to_dense(kernel(one, two)) for kernel in kernels)
+        return sum(to_dense(kernel(x1, x2)) for kernel in kernels)
 
     def _get_test_prior_mean_and_covariances(
         self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
