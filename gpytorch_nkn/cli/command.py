@@ -71,11 +71,11 @@ def _make_parser() -> argparse.ArgumentParser:
     forecast = commands.add_parser("forecast", help="forecast a CSV file", description=about)
     forecast.add_argument("file", type=Path, metavar="FILE.csv")
     _add_file_options(forecast)
-    part = forecast.add_mutually_exclusive_group()
+    group = forecast.add_mutually_exclusive_group()
     text = "hold out the last part of the time span and score its forecast (default: 0.1)"
-    part.add_argument("--test-fraction", type=_fraction, metavar="F", help=text)
+    group.add_argument("--test-fraction", type=_fraction, metavar="F", help=text)
     text = "learn from all rows and forecast N future steps (with covariates, the next N rows)"
-    part.add_argument("--horizon", type=_positive_int, metavar="N", help=text)
+    group.add_argument("--horizon", type=_positive_int, metavar="N", help=text)
     _add_forecast_options(forecast, out="forecast", budget=None)
 
     about = (
@@ -190,13 +190,13 @@ def _header(text: str) -> int | str | None:
     return text if text == "infer" else _natural_int(text)
 
 
-def _checked(kind: Callable[[str], Any], valid: Callable[[Any], bool], what: str, text: str) -> Any:
+def _checked(kind: Callable[[str], Any], valid: Callable[[Any], bool], noun: str, text: str) -> Any:
     try:
         value = kind(text)
     except ValueError:
         value = None
     if value is None or not valid(value):
-        raise argparse.ArgumentTypeError(f"expected {what}, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected {noun}, got {text!r}")
     return value
 
 

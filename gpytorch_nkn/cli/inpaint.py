@@ -51,8 +51,8 @@ def run_inpaint(args: argparse.Namespace) -> None:
         print("Note: the training was cut short; the best parameters so far are used.")
     shape = image.values.shape  # a gray image in colour has equal channels
     mean, std, filled = (
-        np.broadcast_to(part[..., None] if part.ndim < len(shape) else part, shape)
-        for part in (result.mean, result.std, result.filled)
+        np.broadcast_to(array[..., None] if array.ndim < len(shape) else array, shape)
+        for array in (result.mean, result.std, result.filled)
     )
     with user_errors("write to", args.out):
         image.save_filled(args.out / "filled.png", filled, mask)
@@ -137,12 +137,12 @@ def _draw_uncertainty(
     scale = _INCHES / max(height, width)
     from gpytorch_nkn.plotting import draw_uncertainty, put_title
 
-    whole, deviations = (np.atleast_3d(part) for part in (filled, std))
-    whole = np.clip(np.broadcast_to(whole, (*mask.shape, 3)), 0, 1)
+    image, deviations = (np.atleast_3d(array) for array in (filled, std))
+    image = np.clip(np.broadcast_to(image, (*mask.shape, 3)), 0, 1)
     label = "standard deviation (0 black, 1 white)"
 
     def draw(ax: Any) -> None:
-        draw_uncertainty(ax, whole, deviations, mask, label)
+        draw_uncertainty(ax, image, deviations, mask, label)
         put_title(ax, literal(f"Uncertainty of the filled pixels of {name}"))
 
     return save_figure(path, (max(width * scale, 3.5), height * scale + 1.2), draw)

@@ -70,10 +70,10 @@ class ConditionedGP:
 
     def at(self, rows: Tensor | slice) -> ConditionedGP:
         """Return the model conditioned on some of its rows."""
-        part = ConditionedGP(self.model)
-        part._inputs, part._targets = self._inputs[rows], self._targets[rows]
-        part._noises = self._noises[rows]
-        return part
+        gp = ConditionedGP(self.model)
+        gp._inputs, gp._targets = self._inputs[rows], self._targets[rows]
+        gp._noises = self._noises[rows]
+        return gp
 
     @property
     def inputs(self) -> Tensor:
@@ -102,8 +102,8 @@ class ConditionedGP:
         """
         middle, known = rows.x.median(0).values, 0.0 if rows.noise is None else rows.noise
         size = max(1, _CHUNK_ENTRIES // (len(rows.x) * self._targets.numel()))
-        parts = [self._differences(part) for part in rows.x.split(size, 1)]
-        shift, noise = (torch.cat(part) for part in zip(*parts, strict=True))
+        parts = [self._differences(chunk) for chunk in rows.x.split(size, 1)]
+        shift, noise = (torch.cat(values) for values in zip(*parts, strict=True))
         learned = getattr(self.model.likelihood, "second_noise", self.noise)
         targets, noise = rows.y - shift, noise + learned + known
         errors = targets - self.moments(middle, variance=False)[0]
@@ -120,13 +120,14 @@ class ConditionedGP:
         """Return mean and variance ``n`` of f(x) - f(median x), given draws ``S x n x D``."""
         draws, middle = inputs.flatten(0, 1), inputs.median(0).values
         means, half, prior = self._whitened(draws)
-        mean, own_half, own = self._whitened(middle)
+        mean, mid_half, mid_prior = self._whitened(middle)
         between = self.model.covar_module(draws, middle.repeat(len(inputs), 1), diag=True)
-        shared = (half.unflatten(-1, inputs.shape[:2]) * own_half.unsqueeze(-2)).sum(0)
+        shared = (half.unflatten(-1, inputs.shape[:2]) * mid_half.unsqueeze(-2)).sum(0)
         covariance = between.view(inputs.shape[:2]) - shared
         variances = (prior - half.square().sum(0)).view_as(covariance)
         means = means.view_as(covariance)
-        variance = variances + own - own_half.square().sum(0) - 2 * covariance  # of a difference
+        # variance of the difference
+        variance = variances + mid_prior - mid_half.square().sum(0) - 2 * covariance
         return means.mean(0) - mean, means.var(0, correction=0) + variance.clamp_min(0).mean(0)
 
     def _whitened(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -182,8 +183,8 @@ class ConditionedGP:
 
             def fill(out: Tensor) -> None:
                 for rows in torch.arange(n).split(max(1, _CHUNK_ENTRIES // n)):
-                    part = slice(int(rows[0]), int(rows[-1]) + 1)
-                    out[part] = self._kernel(inputs[part], inputs)
+                    block = slice(int(rows[0]), int(rows[-1]) + 1)
+                    out[block] = self._kernel(inputs[block], inputs)
                 out.diagonal().add_(self._noises)
 
             residual = self._targets - self.model.mean_module(inputs)

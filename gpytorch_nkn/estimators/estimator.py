@@ -48,7 +48,7 @@ progress: Show a progress bar on a terminal.
             # Docstrings are indented up to Python 3.12, and dedented since 3.13.
             cls.__doc__ = re.sub(
                 r"^( *)<(shared .+)>$",
-                lambda found: indent(cls._shared_text[found[2]].strip(), found[1]),
+                lambda match: indent(cls._shared_text[match[2]].strip(), match[1]),
                 cls.__doc__,
                 flags=re.MULTILINE,
             )

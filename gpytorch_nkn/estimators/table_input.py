@@ -207,21 +207,21 @@ def _frame_of_numbers(
     if not wrong:
         table = np.column_stack(converted)
         return pd.DataFrame(table, index=frame.index, columns=frame.columns)
-    found = f"Every column of {name} must hold numbers, got {', '.join(wrong)}"
+    problem = f"Every column of {name} must hold numbers, got {', '.join(wrong)}"
     if fitted:
         raise ValueError(
-            f"{found}: they held numbers in fit; convert them as there, or by "
+            f"{problem}: they held numbers in fit; convert them as there, or by "
             "pandas.to_numeric(..., errors='coerce'), which makes unreadable cells NaN."
         )
     if categories:
         raise ValueError(
-            f"{found}: make categories by .astype(str), numbers by pandas.to_numeric(..., "
+            f"{problem}: make categories by .astype(str), numbers by pandas.to_numeric(..., "
             "errors='coerce'), dates by pandas.to_datetime(..., errors='coerce'); the last two "
             "make unreadable cells missing."
         )
     dates = ", and dates as days, (dates - dates.min()) / pandas.Timedelta(days=1)" if times else ""
     raise ValueError(
-        f"{found}: encode them first, e.g. with sklearn.preprocessing.OneHotEncoder or "
+        f"{problem}: encode them first, e.g. with sklearn.preprocessing.OneHotEncoder or "
         f"OrdinalEncoder{dates}."
     )
 
@@ -305,20 +305,20 @@ def per_row(name: str, values: Any, count: int, *, positive: bool) -> np.ndarray
     if isinstance(values, str) or np.asarray(values).dtype == bool:
         raise TypeError(f"{name} must be one number, or one for each row, got {values!r:.40}.")
     given = np.full(count, values) if np.ndim(values) == 0 else values
-    found = np.asarray(as_numbers(name, given), dtype=float)
-    found = found[:, 0] if found.shape == (count, 1) else found  # a column, as in BoTorch
-    if found.shape != (count,):
+    array = np.asarray(as_numbers(name, given), dtype=float)
+    array = array[:, 0] if array.shape == (count, 1) else array  # a column, as in BoTorch
+    if array.shape != (count,):
         raise ValueError(
-            f"{name} must be one number, or one for each of {count} rows, got shape {found.shape}."
+            f"{name} must be one number, or one for each of {count} rows, got shape {array.shape}."
         )
-    wrong = np.flatnonzero(~(np.isfinite(found) & (found > 0 if positive else found >= 0)))
+    wrong = np.flatnonzero(~(np.isfinite(array) & (array > 0 if positive else array >= 0)))
     if wrong.size:
         limit = "positive" if positive else "at least 0"
         raise ValueError(
-            f"{name} must be {limit} and finite, got {found[wrong[0]]:g} in row {wrong[0]}."
+            f"{name} must be {limit} and finite, got {array[wrong[0]]:g} in row {wrong[0]}."
         )
-    check_size(name, found)
-    return found
+    check_size(name, array)
+    return array
 
 
 def scaled_variance(transform: Transform, y: np.ndarray, variance: Any, scale: float) -> np.ndarray:

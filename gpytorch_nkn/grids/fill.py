@@ -72,7 +72,7 @@ class SmoothInterpolants:
             )
             solution = factor.solve(target)
         else:
-            columns = [cg(matrix, one, rtol=_TOLERANCE, maxiter=_ITERATIONS)[0] for one in target.T]
+            columns = [cg(matrix, b, rtol=_TOLERANCE, maxiter=_ITERATIONS)[0] for b in target.T]
             solution = np.stack(columns, 1)
         flat[:, unknown] = solution.T
         return flat.reshape(values.shape)
@@ -92,12 +92,12 @@ def local_variance(
     known = np.where(missing, 0.0, 1.0)
     values = np.where(missing, 0.0, values)
     fraction, first, second = (
-        uniform_filter(part, 2 * radius + 1, mode="constant") for part in (known, values, values**2)
+        uniform_filter(a, 2 * radius + 1, mode="constant") for a in (known, values, values**2)
     )
-    one = 1 / (2 * radius + 1) ** values.ndim
-    fraction = np.maximum(fraction, 0.5 * one)
+    share = 1 / (2 * radius + 1) ** values.ndim
+    fraction = np.maximum(fraction, 0.5 * share)
     variance = np.maximum(second / fraction - (first / fraction) ** 2, 0.0)
-    return (fraction * variance + one * prior) / (fraction + one)
+    return (fraction * variance + share * prior) / (fraction + share)
 
 
 def _second_difference(n: int) -> sparse.coo_array:

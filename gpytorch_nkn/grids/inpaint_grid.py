@@ -267,13 +267,13 @@ class _Channels:
             )
         thin, wide = _split_holes(self.anywhere)
         end = session.end - (1 - _SMOOTH_TIME) * (session.budget or 0.0)
-        for part, count in ((thin, _THIN_BLOCKS), (wide, _BLOCKS)):
-            if part.any():
+        for holes, count in ((thin, _THIN_BLOCKS), (wide, _BLOCKS)):
+            if holes.any():
                 blocks = hole_blocks(
-                    self.anywhere, count, pattern=part, near=True, seed=session.seed
+                    self.anywhere, count, pattern=holes, near=True, seed=session.seed
                 )
                 data = self.standard, self.missing, blocks, self.smoother, smooth
-                self.mixtures.append(Mixture(*data, cells=part, end=end))
+                self.mixtures.append(Mixture(*data, cells=holes, end=end))
         fillable = np.zeros_like(wide)  # cells that are interpolated before training
         if smooth and wide.mean() <= _MAX_PREFILLED:
             fillable |= wide
@@ -309,7 +309,7 @@ class _Channels:
         coordinates = _coordinates(self.anywhere.shape, device)
         if fillable.any():
             pairs = zip(learned, self.missing, strict=True)
-            smooth = np.stack([self.smoother.biharmonic(one, gone) for one, gone in pairs])
+            smooth = np.stack([self.smoother.biharmonic(channel, gone) for channel, gone in pairs])
             learned = np.where(fillable, smooth, learned)
         complete = bool(self.mixtures) and not np.isnan(learned).any()
         if complete or bool((self.missing == self.missing[0]).all()):
@@ -364,7 +364,7 @@ class _Channels:
             fill = (self.mean - self.center) / self.scale
             for mixture in self.mixtures:
                 means = scored.block_means(torch.as_tensor(mixture.blocks, device=device))
-                in_blocks = (one.double().cpu().numpy().reshape(fill.shape) for one in means)
+                in_blocks = (mean.double().cpu().numpy().reshape(fill.shape) for mean in means)
                 mixture.add("kernel", fill, in_blocks)
 
 
@@ -443,17 +443,17 @@ def _check(
     missing = front(np.isnan(values) | np.ma.getmaskarray(given))
     values = front(values)
     if mask is not None:
-        own: np.ndarray = np.ma.filled(np.ma.asarray(mask), 1)
-        if own.dtype.kind not in "fiub" or not np.isfinite(own.astype(float)).all():
-            raise TypeError(f"mask must hold booleans or finite numbers, got {own.dtype}.")
-        if own.shape not in (shape, values.shape[1:]):
+        array: np.ndarray = np.ma.filled(np.ma.asarray(mask), 1)
+        if array.dtype.kind not in "fiub" or not np.isfinite(array.astype(float)).all():
+            raise TypeError(f"mask must hold booleans or finite numbers, got {array.dtype}.")
+        if array.shape not in (shape, values.shape[1:]):
             raise ValueError(
                 f"mask must have the shape of the image {shape}"
                 + (f", or {values.shape[1:]}" if channel_axis is not None else "")
-                + f", got {own.shape}"
-                + ("; for colours set channel_axis=-1." if own.ndim == values.ndim - 2 else ".")
+                + f", got {array.shape}"
+                + ("; for colours set channel_axis=-1." if array.ndim == values.ndim - 2 else ".")
             )
-        missing = missing | (front(own != 0) if own.shape == shape else own != 0)
+        missing = missing | (front(array != 0) if array.shape == shape else array != 0)
     values = np.where(missing, np.nan, values)
     if np.isinf(values).any():
         raise ValueError("image must be finite, or NaN where missing; got infinite values.")

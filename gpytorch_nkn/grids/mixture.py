@@ -78,8 +78,8 @@ class Mixture:
     def add(self, name: str, fill: np.ndarray, in_blocks: Iterable[np.ndarray]) -> None:
         """Add an interpolant: values ``C x n_1 x ...`` of the image, and without each block."""
         self.names.insert(0, name)
-        for case, one in zip(self._cases, (fill, *in_blocks), strict=True):
-            case.stack = np.concatenate([one[case.missing][None], case.stack])
+        for case, values in zip(self._cases, (fill, *in_blocks), strict=True):
+            case.stack = np.concatenate([values[case.missing][None], case.stack])
 
     def least_error(self) -> float:
         """Return the smallest mean squared error in the blocks over interpolants; inf if none."""
@@ -96,12 +96,12 @@ class Mixture:
         depth = hole.depth[inside]
         mean[self.cells], weight = _combine(hole.stack[:, inside], depth, weights)
         if parts:
-            found = [
+            blocks = [
                 (truth - _combine(stack, depth, weights)[0], case.features(weights)[:, cells])
                 for stack, depth, truth, case, cells in parts
             ]
             count = sum(self._count_cubes(cells, case) for *_, case, cells in parts)
-            terms = _coefficients(found) * (1 + 2 / count)
+            terms = _coefficients(blocks) * (1 + 2 / count)
             variance[self.cells] = terms @ hole.features(weights)[:, inside]
         else:
             variance[self.cells] = 1.0
@@ -149,11 +149,11 @@ class Mixture:
         root = np.linalg.cholesky(gram).T
         both = np.kron(np.eye(2), np.ones(count))  # u and v sum to one
         penalty = 1e3 * np.sqrt(gram.trace())  # enforces these sums
-        found, _ = nnls(
+        solution, _ = nnls(
             np.concatenate([root, penalty * both]),
             np.concatenate([np.linalg.solve(root.T, right), np.full(2, penalty)]),
         )
-        weights = found.reshape(2, count)
+        weights = solution.reshape(2, count)
         weights /= weights.sum(1, keepdims=True)
         best = weights.sum(0).argmax()
         is_dominant = (weights[:, best] > _DOMINANT_WEIGHT).all()
@@ -176,19 +176,19 @@ class _Case:
         groups = [slice(None)] if shared else [slice(i, i + 1) for i in range(len(missing))]
         variances = np.zeros((2, *values.shape))
         fills = {name: values.copy() for name in names}
-        for own in groups:
-            hole, part = missing[own][0], values[own]
+        for group in groups:
+            hole, channels = missing[group][0], values[group]
             if not hole.any():
                 continue
             for name in names:
-                fills[name][own] = getattr(smoother, name)(part, hole)
+                fills[name][group] = getattr(smoother, name)(channels, hole)
             radius = 1 + round(longest) + _BOX_RADIUS
-            far = np.stack([local_variance(one, hole, radius, 1.0) for one in part])
-            pairs = zip(part, far, strict=True)
-            near = np.stack([local_variance(one, hole, _BOX_RADIUS, prior) for one, prior in pairs])
-            variances[0, own], variances[1, own] = smoother.harmonic(near, hole), far
-        found = [fills[name][missing] for name in names]
-        self.stack = np.reshape(found, (len(found), int(missing.sum())))
+            far = np.stack([local_variance(v, hole, radius, 1.0) for v in channels])
+            pairs = zip(channels, far, strict=True)
+            near = np.stack([local_variance(v, hole, _BOX_RADIUS, prior) for v, prior in pairs])
+            variances[0, group], variances[1, group] = smoother.harmonic(near, hole), far
+        stack = [fills[name][missing] for name in names]
+        self.stack = np.reshape(stack, (len(stack), int(missing.sum())))
         self.variances = variances[:, missing]
         distance = np.stack([distance_transform_edt(hole) for hole in missing])[missing]
         self.depth = np.log(distance) / max(np.log(longest), np.log(2.0))
@@ -214,11 +214,11 @@ def _combine(
     return (weight * stack).sum(0), weight
 
 
-def _coefficients(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+def _coefficients(blocks: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
     """Return coefficients ``J``, given errors ``S`` and features ``J x S`` of each block."""
-    error = np.concatenate([error for error, _ in found])
-    features = np.concatenate([part for _, part in found], 1)
-    weight = np.concatenate([np.full(len(error), 1 / len(error)) for error, _ in found])
+    error = np.concatenate([error for error, _ in blocks])
+    features = np.concatenate([f for _, f in blocks], 1)
+    weight = np.concatenate([np.full(len(error), 1 / len(error)) for error, _ in blocks])
     step = 1 + len(error) // _MAX_CELLS
     squares, features, weight = error[::step] ** 2, features[:, ::step], weight[::step]
     weight = weight / weight.sum()
@@ -236,5 +236,5 @@ def _coefficients(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
     start = np.full(len(features), np.log(equal))
     best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(-30, 10)] * len(start)).x
     terms = np.exp(best) / unit
-    wide = [np.quantile(error**2 / (terms @ part + _MIN_STD**2), 0.95) for error, part in found]
+    wide = [np.quantile(error**2 / (terms @ f + _MIN_STD**2), 0.95) for error, f in blocks]
     return terms * max(float(np.quantile(wide, _COVERED_BLOCKS)) / 1.96**2, _MIN_CALIBRATION)

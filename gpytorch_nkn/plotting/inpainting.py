@@ -68,10 +68,10 @@ def plot_inpainting(
         shown = np.clip((values - low) / ((high - low) or 1.0), 0, 1)
         return np.broadcast_to(shown, (*hole.shape, 3))
 
-    whole = colors(filled)
-    _draw_picture(flat[0], np.where(hole[..., None], to_rgb(ORANGE), whole))
-    _draw_picture(flat[1], whole, hole)
-    draw_uncertainty(flat[2], whole, std, hole, label)
+    picture = colors(filled)
+    _draw_picture(flat[0], np.where(hole[..., None], to_rgb(ORANGE), picture))
+    _draw_picture(flat[1], picture, hole)
+    draw_uncertainty(flat[2], picture, std, hole, label)
     for ax, values in zip(flat[3:], rest, strict=True):
         _draw_picture(ax, colors(values), hole)
     titles = "with holes", "filled", "uncertainty", "truth"

@@ -44,14 +44,14 @@ def check_progress(
         ValueError: As in :func:`plot_progress`.
     """
     (y,) = as_vectors(values=values)
-    kept = np.ones(y.size, dtype=bool) if feasible is None else np.asarray(feasible)
-    if kept.shape != y.shape or kept.dtype != bool:
+    mask = np.ones(y.size, dtype=bool) if feasible is None else np.asarray(feasible)
+    if mask.shape != y.shape or mask.dtype != bool:
         raise ValueError(
-            f"feasible must be {y.size} booleans, got {kept.dtype} of shape {kept.shape}."
+            f"feasible must be {y.size} booleans, got {mask.dtype} of shape {mask.shape}."
         )
     if not 0 <= num_initial <= y.size:
         raise ValueError(f"num_initial must be from 0 to {y.size}, got {num_initial}.")
-    return kept, (np.fmax if maximize else np.fmin).accumulate(np.where(kept, y, np.nan))
+    return mask, (np.fmax if maximize else np.fmin).accumulate(np.where(mask, y, np.nan))
 
 
 def plot_progress(
@@ -77,15 +77,15 @@ def plot_progress(
         ValueError: ``values`` is empty or not finite, ``num_initial`` exceeds the number of values,
             or ``feasible`` has another length.
     """
-    kept, best = check_progress(values, maximize, num_initial, feasible)
+    mask, best = check_progress(values, maximize, num_initial, feasible)
     (y,) = as_vectors(values=values)
     numbers = np.arange(1, y.size + 1)
-    found = ~np.isnan(best)
-    draw_points(ax, numbers[kept], y[kept], color=GRAY, label="evaluations")
-    if not kept.all():
-        ax.plot(numbers[~kept], y[~kept], "x", ms=4, color=GRAY, alpha=0.8, label="infeasible")
+    known = ~np.isnan(best)
+    draw_points(ax, numbers[mask], y[mask], color=GRAY, label="evaluations")
+    if not mask.all():
+        ax.plot(numbers[~mask], y[~mask], "x", ms=4, color=GRAY, alpha=0.8, label="infeasible")
     look: Any = {"where": "post", "color": BLUE, "linewidth": 1.8, "label": "best so far"}
-    ax.step(numbers[found], best[found], **look)
+    ax.step(numbers[known], best[known], **look)
     _shade_initial(ax, y.size, num_initial)
     finish(ax, "evaluation", y_label)
     put_legend_above(ax)
@@ -144,46 +144,46 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
     """
     flat = as_list_of_axes(axes, len(slices), "slice")
     # with a common scale, columns without possible improvement look flat
-    found = [np.asarray(s.acquisition, dtype=float) for s in slices if s.acquisition is not None]
-    finite = np.concatenate([part[np.isfinite(part)] for part in found]) if found else np.zeros(0)
+    values = [np.asarray(s.acquisition, dtype=float) for s in slices if s.acquisition is not None]
+    finite = np.concatenate([v[np.isfinite(v)] for v in values]) if values else np.zeros(0)
     bounds = (np.quantile(finite, 0.05), finite.max()) if finite.size else (0.0, 1.0)
-    for one in slices:
-        as_array("best_mean", one.best_mean, ndim=0)
+    for curve in slices:
+        as_array("best_mean", curve.best_mean, ndim=0)
     ends = np.concatenate(
         [np.ravel(v) for s in slices for v in (s.lower, s.upper, s.best_mean, s.candidate_means)]
     )
     lowest, span = float(ends.min()), float(np.ptp(ends)) or 1.0
     space = 0.35 * span if finite.size else 0.0
     bottom = lowest - 0.04 * span - space
-    for number, (ax, one) in enumerate(zip(flat, slices, strict=True)):
-        grid, levels = _draw_slice(ax, one), getattr(one, "levels", None)
+    for number, (ax, curve) in enumerate(zip(flat, slices, strict=True)):
+        grid, levels = _draw_slice(ax, curve), getattr(curve, "levels", None)
         ax.set_ylim(bottom, lowest + 1.04 * span)
-        if one.acquisition is not None and finite.size:
-            value = np.asarray(one.acquisition, dtype=float)
+        if curve.acquisition is not None and finite.size:
+            value = np.asarray(curve.acquisition, dtype=float)
             gain = np.nan_to_num(value, nan=bounds[0]) - bounds[0]
             height = 0.9 * space * np.clip(gain / (bounds[1] - bounds[0] or 1.0), 0, 1)
             look: Any = {"color": ORANGE, "alpha": 0.35, "lw": 0, "label": "acquisition"}
             at = grid if levels is None else np.arange(grid.size)
             width = np.diff(at).min(initial=np.ptp(at) or 1.0)
             ax.bar(at, height, (0.6 if grid.size <= _MAX_MARKERS else 1.0) * width, bottom, **look)
-        finish(ax, one.name, "" if number else y_label)
+        finish(ax, curve.name, "" if number else y_label)
     put_legend_above(flat[0])
     return axes
 
 
-def _draw_slice(ax: Axes, one: Any) -> np.ndarray:
+def _draw_slice(ax: Axes, curve: Any) -> np.ndarray:
     """Draw the curve and the points of a slice; return its grid."""
-    best, ahead = as_array("best", one.best, ndim=0), np.atleast_1d(one.candidates)
-    levels, few = getattr(one, "levels", None), np.size(one.grid) <= _MAX_MARKERS
+    best, ahead = as_array("best", curve.best, ndim=0), np.atleast_1d(curve.candidates)
+    levels, few = getattr(curve, "levels", None), np.size(curve.grid) <= _MAX_MARKERS
     grid = draw_curve(
-        ax, one.grid, one.mean, one.lower, one.upper, levels, interval="95 % interval",
+        ax, curve.grid, curve.mean, curve.lower, curve.upper, levels, interval="95 % interval",
         label="mean", marker="o" if few else "",
     )  # fmt: skip
     if levels is not None:
         best, ahead = np.searchsorted(grid, best), np.searchsorted(grid, ahead)
     dots: Any = {"markeredgecolor": "white", "zorder": 5, "clip_on": False}
-    ax.plot(float(best), one.best_mean, "o", color=GRAY, label="best so far", ms=6, **dots)
+    ax.plot(float(best), curve.best_mean, "o", color=GRAY, label="best so far", ms=6, **dots)
     if ahead.size:
-        means = as_array("candidate_means", one.candidate_means, shape=ahead.shape)
+        means = as_array("candidate_means", curve.candidate_means, shape=ahead.shape)
         ax.plot(ahead, means, "D", color=ORANGE, label="next", ms=5.5, **dots)
     return grid

@@ -60,8 +60,8 @@ def as_array(
     if shape and array.shape != shape:
         raise ValueError(f"{name} must have the shape {shape}, got {array.shape}.")
     if array.ndim != ndim or array.size == 0:
-        what = "a vector" if ndim == 1 else f"an array of {ndim} dimensions"
-        raise ValueError(f"{name} must be {what} with at least one entry, got shape {array.shape}.")
+        kind = "a vector" if ndim == 1 else f"an array of {ndim} dimensions"
+        raise ValueError(f"{name} must be {kind} with at least one entry, got shape {array.shape}.")
     bad = np.isnat(array) if array.dtype.kind == "M" else ~np.isfinite(array)
     if finite and bad.any():
         raise ValueError(f"{name} must be finite, got {int(bad.sum())} values that are not.")
@@ -77,18 +77,18 @@ def as_vectors(**named: Any) -> list[np.ndarray]:
     return vectors
 
 
-def as_list_of_axes(axes: Any, count: int, what: str) -> list[Axes]:
+def as_list_of_axes(axes: Any, count: int, item: str) -> list[Axes]:
     """Return a flat list of ``count`` Axes, given one Axes, a sequence or an array."""
     from matplotlib.axes import Axes
 
     if count == 0:
-        raise ValueError(f"At least one {what} is needed, got none.")
+        raise ValueError(f"At least one {item} is needed, got none.")
     flat = list(np.ravel(np.asarray(axes, dtype=object)))
     others = [type(ax).__name__ for ax in flat if not isinstance(ax, Axes)]
     if others:
         raise TypeError(f"axes must be matplotlib Axes, got {', '.join(others)}.")
     if len(flat) != count:
-        raise ValueError(f"axes must hold one Axes per {what}, {count} in all, got {len(flat)}.")
+        raise ValueError(f"axes must hold one Axes per {item}, {count} in all, got {len(flat)}.")
     return flat
 
 

@@ -184,7 +184,7 @@ gamma_: Parameter of the RBF kernel from which initial frequencies were drawn.
             cycles = []  # ridge regression on fixed features needs no epochs
         inputs = np.ones((len(rows), rows.shape[1] + 1), dtype=np.float32)
         inputs[:, :-1] = rows
-        x, y, z = (torch.from_numpy(part).to(device) for part in (inputs, encoded, ridge_targets))
+        x, y, z = (torch.from_numpy(a).to(device) for a in (inputs, encoded, ridge_targets))
         task = SpectralTask(x, y, z, loss, self._scores)
         penalties = (self.weight_penalty, method.trace_norm)
         feature_penalty = self.feature_penalty if method.trace_norm else 0.0
@@ -193,8 +193,8 @@ gamma_: Parameter of the RBF kernel from which initial frequencies were drawn.
         session = Session(budget=self.budget, progress=self.progress)
         outcome = Selection(network, objective, task, cycles, held_out, session, rng).run()
         weight, intercept, self.frequencies_, self.phases_ = (
-            part.double().cpu().numpy()
-            for part in (network.weight.mT, network.intercept, network.frequencies, network.phases)
+            t.double().cpu().numpy()
+            for t in (network.weight.mT, network.intercept, network.frequencies, network.phases)
         )
         offset, scale = self._output_scale()
         self.coef_, self.intercept_ = weight * scale, offset + scale * intercept

@@ -140,7 +140,7 @@ def choose_input_map(X: np.ndarray, targets: np.ndarray, rng: np.random.RandomSt
 
 def _weights(z: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
     """Return candidates ``d``: powers 1/4 and 1/2 of mean squared slopes, in two rounds."""
-    found: list[torch.Tensor] = []
+    candidates: list[torch.Tensor] = []
     weight = torch.ones_like(z[0])
     for _ in range(2):
         settings: KernelRidge = kernel_ridge(z * weight, y, _GAMMAS)
@@ -148,6 +148,6 @@ def _weights(z: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
         slopes = (slopes / slopes.mean().clamp_min(1e-300)).clamp_min(_MIN_SLOPE)
         for power in (0.25, 0.5):
             candidate = slopes**power * weight
-            found.append(candidate / candidate.square().mean().sqrt())
-        weight = found[-2]
-    return found
+            candidates.append(candidate / candidate.square().mean().sqrt())
+        weight = candidates[-2]
+    return candidates

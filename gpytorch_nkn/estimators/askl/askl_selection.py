@@ -133,31 +133,31 @@ class Selection:
         self.trainings = len(self.held_out) + (refit or not self.held_out)
         self.bar = self.session.bar(self.trainings * sum(self.cycles), "fit", "epoch")
         with self.bar:
-            losses, means, kept = self._select(refit)
-        self.network.values.copy_(kept.values)
+            losses, means, state = self._select(refit)
+        self.network.values.copy_(state.values)
         if self.session.interrupted:
             warn_user(
-                f"Interrupted after {self.epochs} epochs: the parameters of epoch {kept.epoch} of "
+                f"Interrupted after {self.epochs} epochs: the parameters of epoch {state.epoch} of "
                 "one training are kept (0: ridge regression)."
             )
-        return Outcome(losses, means, kept.epoch, self.epochs)
+        return Outcome(losses, means, state.epoch, self.epochs)
 
     def _select(self, refit: bool) -> tuple[list[float], list[float], _State]:
         """Return losses, mean scores and the state with the best number of cycles."""
         if not self.held_out:
             losses, states = self._train(self.task, self.cycles)
             return losses, [], states[-1]
-        found: list[list[_State]] = []
+        by_fold: list[list[_State]] = []
         losses = []
         for rows, held in self.held_out:
-            if found and self.session.is_over:
+            if by_fold and self.session.is_over:
                 break
-            part, states = self._train(self.task.rows(rows), self.cycles, self.task.rows(held))
-            if not (found and self.session.interrupted):
-                losses = losses if found else part
-                found.append(states)
+            curve, states = self._train(self.task.rows(rows), self.cycles, self.task.rows(held))
+            if not (by_fold and self.session.interrupted):
+                losses = losses if by_fold else curve
+                by_fold.append(states)
         table = np.stack(
-            [np.concatenate([s.scores for s in row]) for row in zip(*found, strict=False)]
+            [np.concatenate([s.scores for s in row]) for row in zip(*by_fold, strict=False)]
         )
         chosen, means = _choose(table), table.mean(1).tolist()
         if refit and not self.session.is_over:
@@ -168,7 +168,7 @@ class Selection:
             again, states = self._train(self.task, self.cycles[:chosen])
             if not self.session.interrupted:
                 return again, means, states[-1]
-        return losses, means, found[0][chosen]
+        return losses, means, by_fold[0][chosen]
 
     def _train(
         self, task: SpectralTask, cycles: Sequence[int], held: SpectralTask | None = None

@@ -53,8 +53,8 @@ class Trainer:
         )
         weight = network.weight
         if objective.weight_penalty and not objective.trace_norm:
-            own = network.gradient[: weight.numel()].view_as(weight)
-            own.add_(weight, alpha=2 * objective.weight_penalty)
+            grad = network.gradient[: weight.numel()].view_as(weight)
+            grad.add_(weight, alpha=2 * objective.weight_penalty)
         for group, rate in zip(self.optimizer.param_groups, objective.rates, strict=False):
             group["lr"] = factor * rate
         self.optimizer.step()

@@ -131,29 +131,27 @@ def leave_one_out_ridge(features: Tensor, targets: Tensor, rng: np.random.Random
     if len(targets) > _MAX_ROWS:
         rows = np.sort(rng.choice(len(targets), _MAX_ROWS, replace=False))
         chosen = torch.from_numpy(rows).to(targets.device)
-    part, own = features[chosen], targets[chosen]
-    centre, level = part.mean(0), own.mean(0)
-    part, own = part - centre, own - level
-    count, width = part.shape
+    x, y = features[chosen], targets[chosen]
+    centre, level = x.mean(0), y.mean(0)
+    x, y = x - centre, y - level
+    count, width = x.shape
     if count <= width:
-        values, vectors, constant = _shifted_spectrum(part @ part.mT)
+        values, vectors, constant = _shifted_spectrum(x @ x.mT)
     else:
         constant = None
-        values, axes = torch.linalg.eigh(part.mT @ part)
+        values, axes = torch.linalg.eigh(x.mT @ x)
         values = values.clamp_min(1e-12)
-        vectors = (part @ axes) / values.sqrt()
-    projected = vectors.mT @ own
-    rest = own - vectors @ projected
-    best, penalty, residuals = float("inf"), 1.0, own
+        vectors = (x @ axes) / values.sqrt()
+    projected = vectors.mT @ y
+    rest = y - vectors @ projected
+    best, penalty, residuals = float("inf"), 1.0, y
     for candidate in (torch.from_numpy(_PENALTIES).to(values) * count).split(1):
-        found = _leave_one_out_residuals(values, vectors, projected, rest, candidate, constant)[
-            :, 0
-        ]
-        error = float(found.square().mean())
+        loo = _leave_one_out_residuals(values, vectors, projected, rest, candidate, constant)[:, 0]
+        error = float(loo.square().mean())
         if error < best:
-            best, penalty, residuals = error, float(candidate), found
+            best, penalty, residuals = error, float(candidate), loo
     if count <= width and count == len(targets):
-        weight = part.mT @ (vectors @ (projected / (values + penalty).unsqueeze(1)))
+        weight = x.mT @ (vectors @ (projected / (values + penalty).unsqueeze(1)))
     else:
         centre, level = features.mean(0), targets.mean(0)
         products = features.mT @ features - len(targets) * torch.outer(centre, centre)

@@ -63,22 +63,22 @@ class LearnedKernel:
     ):
         self.base, self.rows, self.clusters = base, rows, clusters
         self.parts = [
-            (cluster, rows[clusters.rows[cluster]], own.coefficients)
-            for cluster, own in enumerate(svms)
-            if own is not None and own.coefficients is not None
+            (cluster, rows[clusters.rows[cluster]], fitted.coefficients)
+            for cluster, fitted in enumerate(svms)
+            if fitted is not None and fitted.coefficients is not None
         ]
 
     def features(self, inputs: np.ndarray) -> np.ndarray:
         """Return features ``f``, ``N x Q``, of inputs ``N x D``: columns of each factor in turn."""
         labels = self.clusters.assign(inputs)
-        found = np.zeros((len(inputs), sum(part[2].shape[1] for part in self.parts)))
+        features = np.zeros((len(inputs), sum(part[2].shape[1] for part in self.parts)))
         end = 0
         for cluster, rows, coefficients in self.parts:
             start, end = end, end + coefficients.shape[1]
-            own = np.flatnonzero(labels == cluster)
-            if len(own):
-                found[own, start:end] = self.base(inputs[own], rows) @ coefficients
-        return found
+            members = np.flatnonzero(labels == cluster)
+            if len(members):
+                features[members, start:end] = self.base(inputs[members], rows) @ coefficients
+        return features
 
     def __call__(
         self, left: np.ndarray, right: np.ndarray, features: np.ndarray | None = None
@@ -120,13 +120,13 @@ def fit_clusters(
     learned: list[FittedSVMs | None] = [None] * len(clusters.rows)
     if share is not None or np.isfinite(eta) or len(table) > _DENSE:
         jobs = [(table[rows], _cluster_blocks(blocks, rows)) for rows in clusters.rows]
-        for number, own in as_finished(_learn_cluster, jobs, None, shared=(base, share, eta)):
-            learned[number] = own
+        for number, fitted in as_finished(_learn_cluster, jobs, None, shared=(base, share, eta)):
+            learned[number] = fitted
     if len(table) > _DENSE:
         support = np.zeros(len(table), dtype=bool)
-        for rows, own in zip(clusters.rows, learned, strict=True):
-            if own is not None:
-                support[rows[own.signed.any(axis=1)]] = True
+        for rows, fitted in zip(clusters.rows, learned, strict=True):
+            if fitted is not None:
+                support[rows[fitted.signed.any(axis=1)]] = True
         support[order[: len(order) - len(table)]] = True
         kept = np.unique(order[np.argsort(~support[order], kind="stable")][:_DENSE])
     kernel = LearnedKernel(base, table, clusters, learned)

@@ -135,8 +135,8 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
         )
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The least populated class", UserWarning)
-            held_out = [rows[part] for _, part in splitter.split(rows, target[rows])]
-        return [(np.setdiff1d(np.arange(len(target)), part), part) for part in held_out]
+            held_out = [rows[test] for _, test in splitter.split(rows, target[rows])]
+        return [(np.setdiff1d(np.arange(len(target)), test), test) for test in held_out]
 
     def _sample(self, target: np.ndarray, size: int) -> np.ndarray:
         """Return ``size`` random row indices; more, if needed for two rows of every class."""

@@ -98,9 +98,9 @@ def learn_relevances(
         if path.widening == 1.0 or base.lengthscale is not None
     ]
     jobs = [(trial, fold) for trial in trials for fold in task.folds]
-    found = _parallel(_path_losses, (task, base), jobs)
+    results = _parallel(_path_losses, (task, base), jobs)
     count = len(task.folds)
-    parts = [found[i * count : (i + 1) * count] for i in range(len(trials))]
+    parts = [results[i * count : (i + 1) * count] for i in range(len(trials))]
     by_trial = [_by_row(part, task.folds, len(task.table)) for part in parts]
     losses = np.concatenate([_held_out_losses(task, task.gram, 1.0), *by_trial])
     members = [(trial, *member) for trial in trials for member in trial[0].members()]
@@ -145,8 +145,8 @@ def choose_eta(
 
     Return the index of the best value (``None`` for ``F = 1``), and all candidates.
     """
-    found = _parallel(_eta_losses, (task, shares, cost), [(fold,) for fold in task.folds])
-    losses = _by_row(found, task.folds, len(task.target))
+    results = _parallel(_eta_losses, (task, shares, cost), [(fold,) for fold in task.folds])
+    losses = _by_row(results, task.folds, len(task.target))
     best = choose(losses)
     names = [{"eta_share": share} for share in shares]
     return (best - 1 if best else None), _list_candidates("eta", losses, names, best)
@@ -207,12 +207,12 @@ def _path_losses(shared: tuple[Task, BaseKernel], trial: Trial, fold: Fold) -> n
     """Return losses ``C x m`` of a path's candidates at held-out rows."""
     task, base = shared
     path, kernel = trial
-    found = _path(task, trial, fold[0], len(path.penalties))
+    relevances = _path(task, trial, fold[0], len(path.penalties))
     learned = [
-        RelevanceKernel(base, kernel, found[number], path.power, share)
+        RelevanceKernel(base, kernel, relevances[number], path.power, share)
         for number, share in path.members()
     ]
-    grams = (one(task.table, task.table) for one in learned)
+    grams = (k(task.table, task.table) for k in learned)
     return np.stack([_fold_losses(task, gram, path.cost, fold) for gram in grams])
 
 
@@ -223,16 +223,16 @@ def _eta_losses(shared: tuple[Task, Sequence[float], float], fold: Fold) -> np.n
     gram, cross = task.gram[np.ix_(known, known)], task.gram[np.ix_(held_out, known)]
     blocks, truth = task.blocks(task.target[known], cost), task.target[held_out]
     plain = plain_svms(gram, blocks, quick=True)
-    found = [task.losses(plain.outputs(cross), truth)]
+    losses = [task.losses(plain.outputs(cross), truth)]
     if not plain.norm:  # without support vectors the factor is one
-        return np.stack(found * (1 + len(shares)))
+        return np.stack(losses * (1 + len(shares)))
     spectrum = eigh(gram)
     for share in shares:
         svms = learn_svms(
             gram, blocks, share * plain.norm, plain.variables, quick=True, spectrum=spectrum
         )
-        found.append(task.losses(svms.outputs(cross), truth))
-    return np.stack(found)
+        losses.append(task.losses(svms.outputs(cross), truth))
+    return np.stack(losses)
 
 
 def _scale(kernel: BaseKernel, power: int, table: np.ndarray) -> float:

@@ -34,8 +34,8 @@ def solve_svms(
     of steps, because nearly singular kernels need very many.
     """
     steps = 5_000 + 100 * len(gram) if quick else _MAX_STEPS
-    found = [_solve(gram, block, tol, steps) for block in blocks]
-    variables, intercepts = zip(*found, strict=True)
+    solutions = [_solve(gram, block, tol, steps) for block in blocks]
+    variables, intercepts = zip(*solutions, strict=True)
     return np.concatenate(variables), np.array(intercepts)
 
 
