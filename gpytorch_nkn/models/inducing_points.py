@@ -65,7 +65,7 @@ def select_inducing_points(
         if len(rows) <= num_points:
             chosen.append(rows)
         elif kernel is None:
-            values, weights = (part.double().cpu().numpy() for part in (rows, counts))
+            values, weights = (t.double().cpu().numpy() for t in (rows, counts))
             centers = cluster_centers(values, weights, num_points, int(rng.integers(2**31)))
             chosen.append(torch.from_numpy(centers).to(rows))
         else:

@@ -68,7 +68,7 @@ def check_columns(kernel: Kernel, num_columns: int, like: Tensor) -> None:
     if not isinstance(network, NeuralKernelNetwork):
         return
     if kernel.active_dims is None and network.active_dims is None:
-        used = set().union(*(_columns(part, num_columns) for part in network.primitives))
+        used = set().union(*(_columns(primitive, num_columns) for primitive in network.primitives))
         if len(used) < num_columns:
             raise ValueError(
                 f"Primitives of the network must use all {num_columns} input columns, but ignore "

@@ -404,7 +404,7 @@ def _order_components(
     left = [(targets - centered[some].sum(0)).square() for some in sums]
     fewer = [*([other for other in order if other != k] for k in order), []]
     drops = [relative(some) - relative(order) for some in fewer]
-    *improves, over_mean = ([_is_positive(part) for part in drop] for drop in drops)
+    *improves, over_mean = ([_is_positive(differences) for differences in drop] for drop in drops)
     return Decomposition(
         components=tuple(parts[k] for k in order),
         explained=np.array([float((weights * (variances - residual)).mean()) for residual in left]),

@@ -146,7 +146,7 @@ def stack_sum(left: Polynomials, right: Polynomials) -> Polynomials:
     left, right = _to_width(left, right)
     exponents = np.concatenate([left.exponents, right.exponents])
     shape = torch.broadcast_shapes(left.weights.shape[:-1], right.weights.shape[:-1])
-    parts = [part.weights.expand(*shape, -1) for part in (left, right)]
+    parts = [p.weights.expand(*shape, -1) for p in (left, right)]
     return _merge(exponents, torch.cat(parts, dim=-1))
 
 
