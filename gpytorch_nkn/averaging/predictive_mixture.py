@@ -47,7 +47,7 @@ class PredictiveMixture:
         """
         with np.errstate(over="ignore"):
             logs = -(self._scores(values) ** 2 + np.log(2 * np.pi)) / 2 - np.log(self._widths)
-        logs = logs + self._by_component([one.log_slope(values) for one in self._distinct])
+        logs = logs + self._by_component([kind.log_slope(values) for kind in self._distinct])
         if resolution or self._closed.any():
             half = resolution / 2
             low, high = self._scores(values - half, lower=True), self._scores(values + half)
@@ -116,8 +116,8 @@ class PredictiveMixture:
                 limits, counts are not rounded.
         """
         with np.errstate(over="ignore", invalid="ignore"):
-            found = [self._moments(component, limits) for component in range(len(self.weights))]
-            means, variances = (np.stack(moment) for moment in zip(*found, strict=True))
+            pairs = [self._moments(component, limits) for component in range(len(self.weights))]
+            means, variances = (np.stack(moment) for moment in zip(*pairs, strict=True))
             mean = self.weights @ means
             variance = self.weights @ (variances + (means - mean) ** 2)
         return mean, np.sqrt(np.where(np.isnan(variance), np.inf, variance))
@@ -142,12 +142,12 @@ class PredictiveMixture:
         points = points[np.isfinite(points), None]
         ends = ((side(points) - mean) / std for side in (kind.lower_end, kind.upper_end))
         masses = np.exp([*_log_between(*ends), _log_between(low, high)])
-        rest, variance = self._between(component, low, high)
-        values = np.vstack([np.broadcast_to(points, (len(points), mean.size)), rest])
+        between, variance = self._between(component, low, high)
+        values = np.vstack([np.broadcast_to(points, (len(points), mean.size)), between])
         values = np.where(masses > 0, values, 0.0)
-        whole = (masses * values).sum(0)
+        expected = (masses * values).sum(0)
         within = np.where(masses[-1] > 0, masses[-1] * variance, 0.0)
-        return whole, (masses * (values - whole) ** 2).sum(0) + within
+        return expected, (masses * (values - expected) ** 2).sum(0) + within
 
     def _between(
         self, component: int, low: np.ndarray, high: np.ndarray
@@ -214,12 +214,12 @@ class PredictiveMixture:
         """Map rows of distinct transforms to components; a single row if all share a transform."""
         if len(by_transform) == 1:
             return by_transform[0][None]
-        return np.stack([by_transform[self._distinct.index(one)] for one in self.transforms])
+        return np.stack([by_transform[self._distinct.index(kind)] for kind in self.transforms])
 
     def _scores(self, values: np.ndarray, *, lower: bool = False) -> np.ndarray:
         """Return scores ``R x M`` of the upper (or lower) ends of the values' intervals."""
         scaled = self._by_component(
-            [(one.lower_end if lower else one.upper_end)(values) for one in self._distinct]
+            [(kind.lower_end if lower else kind.upper_end)(values) for kind in self._distinct]
         )
         with np.errstate(over="ignore"):
             return (scaled - self.means) / self._widths

@@ -60,11 +60,11 @@ def train_candidates(
     Raises:
         KeyboardInterrupt: Ctrl-C was pressed before any candidate was trained.
     """
-    done = [one for one in ready if one.key in keys]
-    todo = [key for key in keys if all(key != one.key for one in done)]
+    done = [trained for trained in ready if trained.key in keys]
+    todo = [key for key in keys if all(key != trained.key for trained in done)]
 
     def any_trained() -> bool:
-        return any(one.candidate is not None for one in done)
+        return any(trained.candidate is not None for trained in done)
 
     with session.bar(len(todo), "candidates", "fit") as bar, session.interruptible(any_trained):
         if n_jobs == 1 or len(todo) <= 1:
@@ -79,8 +79,8 @@ def train_candidates(
             rounds = math.ceil(len(todo) / min(abs(n_jobs), len(todo)))
             tasks = ((key, session.part(1 / rounds)) for key in todo)
             try:
-                for _, one in as_finished(_train, tasks, n_jobs, shared=(train, shared)):
-                    done.append(one)
+                for _, trained in as_finished(_train, tasks, n_jobs, shared=(train, shared)):
+                    done.append(trained)
                     bar.update()
             except WORKER_LOST as error:
                 if not any_trained():
@@ -88,7 +88,7 @@ def train_candidates(
                 warn_user(
                     f"Worker processes were lost ({type(error).__name__}): candidates are missing."
                 )
-    return sorted(done, key=lambda one: keys.index(one.key))
+    return sorted(done, key=lambda trained: keys.index(trained.key))
 
 
 def _train(shared: tuple[Callable, Any], key: Any, seconds: float | None) -> Trained:

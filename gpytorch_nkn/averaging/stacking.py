@@ -120,16 +120,17 @@ def stack_predictions(
     factor_weights = np.where(WIDTHS == 1, 1.0, 0.0)
     prior = _UNIT_PSEUDO_COUNTS * factor_weights + _WIDTH_CONCENTRATION * y.size / WIDTHS.size
     learned = weights is None
-    found = np.full(len(mean), 1 / len(mean)) if learned else np.asarray(weights, dtype=float)
+    fractions = np.full(len(mean), 1 / len(mean)) if learned else np.asarray(weights, dtype=float)
     uniform = np.full(WIDTHS.size, 1 / WIDTHS.size)
     for _ in range(_ROUNDS):  # coordinate ascent
         before = factor_weights
         with np.errstate(divide="ignore"):
             if learned:
                 by_model = logsumexp(logs, axis=1, b=factor_weights[:, None])
-                found = stacking_weights(by_model)
-            by_factor = logsumexp(logs[found > 0], axis=0, b=found[found > 0, None, None])
+                fractions = stacking_weights(by_model)
+            used = fractions > 0
+            by_factor = logsumexp(logs[used], axis=0, b=fractions[used, None, None])
         factor_weights = _maximise(by_factor[:, np.isfinite(by_factor).any(0)], uniform, prior)
         if not learned or np.abs(factor_weights - before).max() < 1e-6:
             break
-    return found, factor_weights
+    return fractions, factor_weights

@@ -137,8 +137,8 @@ class Transform:
         if self.power:
             slope += np.log(self.power)
         elif self.end < np.inf:
-            rest = np.where(inside, self.end - values, 1.0)
-            slope += np.log(self.end - self.origin) - np.log(rest)
+            to_end = np.where(inside, self.end - values, 1.0)
+            slope += np.log(self.end - self.origin) - np.log(to_end)
         return np.where(inside, slope, -np.inf)
 
     def _are_inside(self, values: np.ndarray) -> np.ndarray:

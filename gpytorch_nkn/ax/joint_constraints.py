@@ -80,7 +80,7 @@ class JointBilogY(BilogY):
 def with_joint_constraints(config: Any) -> Any:
     """Replace constraints on several outcomes by the class that Ax checks for, in place."""
     config.outcome_constraints = [
-        _Joint(one) if len(one.metric_names) > 1 else one for one in config.outcome_constraints
+        _Joint(c) if len(c.metric_names) > 1 else c for c in config.outcome_constraints
     ]
     return config
 
@@ -93,12 +93,12 @@ def transforms() -> list[type[Transform]]:
         BilogY: [JointBilogY],
     }
     known = GENERATOR_KEY_TO_GENERATOR_SETUP[Generators.BO_MIXED.value].transforms
-    return [one for kind in known for one in ours.get(kind, [kind])] + [JointConstraintsAtLast]
+    return [new for kind in known for new in ours.get(kind, [kind])] + [JointConstraintsAtLast]
 
 
 def _joint_outcomes(adapter: Adapter | None) -> set[str]:
     """Return the outcomes in constraints on several outcomes."""
     config = None if adapter is None else adapter._optimization_config
     constraints = () if config is None else config.outcome_constraints
-    joint = (one.metric_signatures for one in constraints if len(one.metric_names) > 1)
+    joint = (c.metric_signatures for c in constraints if len(c.metric_names) > 1)
     return {signature for signatures in joint for signature in signatures}

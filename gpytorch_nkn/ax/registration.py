@@ -118,7 +118,7 @@ def _network_arguments(
     if "primitives" in options:  # stored arguments of the constructor
         return {**options, "active_dims": active_dims}
     # Ax's defaults, as for a kernel with one lengthscale per input dimension
-    found = covar_module_argparse(
+    arguments = covar_module_argparse(
         LinearKernel,
         botorch_model_class=botorch_model_class,
         dataset=dataset,
@@ -127,18 +127,18 @@ def _network_arguments(
         batch_shape=batch_shape,
         remove_task_features=remove_task_features,
     )
-    if found["batch_shape"] is not DEFAULT:
-        options["batch_shape"] = found["batch_shape"]
+    if arguments["batch_shape"] is not DEFAULT:
+        options["batch_shape"] = arguments["batch_shape"]
     try:
         check_name(structure, NETWORKS, "primitives and layers")
-        network = named_network(structure, found["ard_num_dims"], **options)
+        network = named_network(structure, arguments["ard_num_dims"], **options)
     except ValueError as error:
         raise UserInputError(str(error)) from error
     return {
         "primitives": network.primitives,
         "layers": network.layers,
         "skip": network.skip,
-        "active_dims": found["active_dims"],
+        "active_dims": arguments["active_dims"],
     }
 
 

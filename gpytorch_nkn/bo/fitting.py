@@ -70,7 +70,7 @@ def fit_bo_model(
     session = Session(budget=budget, seed=seed, progress=progress)
     if previous is not None:
         _copy_parameters(previous, model)
-    units = [(one, output) for one in _members(model) for output in enumerate(_output_models(one))]
+    units = [(m, output) for m in _members(model) for output in enumerate(_output_models(m))]
     for position, (member, (number, output)) in enumerate(units):
         # Ctrl-C before the first unit is trained raises KeyboardInterrupt
         with torch.enable_grad(), session.interruptible(lambda position=position: position):  # type: ignore[misc]
@@ -119,7 +119,7 @@ def _check(model: Any) -> None:
             "fit_gpytorch_mll trains ensembles."
         )
     data = () if model.train_inputs is None else (*model.train_inputs, model.train_targets)
-    if any(part.requires_grad for part in data):
+    if any(tensor.requires_grad for tensor in data):
         raise ValueError(
             "The training data must not require gradients (data of fantasy models do): train the "
             "original model, or make a model of detached data."
@@ -162,7 +162,7 @@ def _members(model: nn.Module) -> list[Any]:
     """Return the models of a list of models, or the model itself."""
     if not isinstance(model, ModelList):
         return [model]
-    return [member for part in model.models for member in _members(part)]
+    return [member for child in model.models for member in _members(child)]
 
 
 def _clear_caches(model: nn.Module) -> None:
@@ -201,8 +201,8 @@ def _output_models(model: Model) -> list[ExactGP]:
     finally:
         model.train(mode)
     for part in parts:
-        own = dict(part.named_parameters())
+        parameters = dict(part.named_parameters())
         for name, parameter in model.named_parameters():
-            if parameter.shape != (count, *own[name].shape):
+            if parameter.shape != (count, *parameters[name].shape):
                 return [model]
     return parts

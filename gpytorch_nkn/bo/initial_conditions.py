@@ -114,9 +114,9 @@ def coordinate_sweep_initial_conditions(
         # 16 points without gradients take about as much memory as one start with gradients
         limit = options.get("init_batch_limit") or _NUM_VALUES * options.get("batch_limit", 0)
         limit = limit or len(flat)
-        found = torch.cat([acq_function(part).to(flat) for part in flat.split(int(limit))])
-        found = found.masked_fill(found.isnan() | ~is_feasible(flat), -torch.inf)
-        return found.view(points.shape[:-2])
+        result = torch.cat([acq_function(chunk).to(flat) for chunk in flat.split(int(limit))])
+        result = result.masked_fill(result.isnan() | ~is_feasible(flat), -torch.inf)
+        return result.view(points.shape[:-2])
 
     if needs_random:
         feasible = is_feasible(starts)[:, None, None]
@@ -188,8 +188,8 @@ def _sweep(
         levels = lower[coordinate, None] + width[coordinate, None] * levels
         points = starts.unsqueeze(1).repeat(1, _NUM_VALUES, 1)  # S x V x q d
         points[rows, :, coordinate] = levels
-        found, index = values(points.unflatten(-1, (q, d))).max(-1)
-        better = found > best
+        highest, index = values(points.unflatten(-1, (q, d))).max(-1)
+        better = highest > best
         starts[rows[better], coordinate[better]] = levels[rows[better], index[better]]
-        best = torch.where(better, found, best)
+        best = torch.where(better, highest, best)
     return starts.view(num_starts, q, d)

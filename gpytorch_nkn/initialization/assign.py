@@ -38,5 +38,5 @@ def assign_weight(layer: Linear, value: Tensor | torch.Generator) -> None:
         layer.reset_parameters(value)
     else:
         layer.weight = value
-    for raw, kept in frozen:
-        raw.data.copy_(kept)
+    for raw, saved in frozen:
+        raw.data.copy_(saved)

@@ -67,24 +67,24 @@ def change_points(x: ArrayLike, y: ArrayLike, *, num_candidates: int = 1) -> lis
     if times.size > _MAX_POINTS:
         blocks = np.arange(times.size) * _MAX_POINTS // times.size
         sizes = np.bincount(blocks)
-        times, values = (np.bincount(blocks, part) / sizes for part in (times, values))
+        times, values = (np.bincount(blocks, array) / sizes for array in (times, values))
     pieces = [(times, values)]
     open_changes = [_strongest(*piece) for piece in pieces]
-    found: list[ChangePoint] = []
-    while len(found) < num_candidates:
+    changes: list[ChangePoint] = []
+    while len(changes) < num_candidates:
         gains = [-np.inf if change is None else change.gain for change in open_changes]
         best = int(np.argmax(gains))
         change = open_changes.pop(best)
         if change is None:
             break
-        found.append(change)
+        changes.append(change)
         t, v = pieces.pop(best)
-        if len(found) == num_candidates:
+        if len(changes) == num_candidates:
             break
         for side in (t < change.location, t > change.location):
             pieces.append((t[side], v[side]))
             open_changes.append(_strongest(t[side], v[side]))
-    return sorted(found, key=lambda change: -change.gain)
+    return sorted(changes, key=lambda change: -change.gain)
 
 
 def _strongest(times: np.ndarray, values: np.ndarray) -> ChangePoint | None:
@@ -146,8 +146,8 @@ class _Scan:
         return self._value((self.innovations @ columns) ** 2 / squares)
 
     def _value(self, explained: np.ndarray) -> np.ndarray:
-        rest = np.maximum(self._sum - explained, 1e-12 * self._n)
-        return -0.5 * self._free * np.log(rest) - self._log_det
+        residual = np.maximum(self._sum - explained, 1e-12 * self._n)
+        return -0.5 * self._free * np.log(residual) - self._log_det
 
     def _whiten(self, columns: np.ndarray) -> np.ndarray:
         return solve_triangular(self._factor, columns, lower=True, check_finite=False)

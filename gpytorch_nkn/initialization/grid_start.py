@@ -198,11 +198,11 @@ def _start_mixture(
     for index in np.ndindex(*part.mixture_means.shape[:-3]):  # of ... x Q x 1 x c
         frequencies = np.concatenate([[0.0], spectrum.frequencies[chosen]])[:count]
         weights = np.concatenate([spectrum.power[:1], spectrum.power[chosen]])[:count]
-        rest = count - frequencies.size
-        drawn = rng.choice(spectrum.frequencies, size=rest, p=chance)
-        drawn = np.abs(drawn + step * rng.uniform(-0.5, 0.5, rest))
+        num_drawn = count - frequencies.size
+        drawn = rng.choice(spectrum.frequencies, size=num_drawn, p=chance)
+        drawn = np.abs(drawn + step * rng.uniform(-0.5, 0.5, num_drawn))
         frequencies = np.concatenate([frequencies, drawn])
-        weights = np.concatenate([weights, np.full(rest, weights.mean() / 3)])
+        weights = np.concatenate([weights, np.full(num_drawn, weights.mean() / 3)])
         width = step * rng.uniform(0.5, 2, count)
         floor = 1e-3 / period
         for name, numbers in (

@@ -149,8 +149,8 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
                 assign(noise, name, (share * variance).expand_as(raw))
     for part in model.modules() if restart else ():
         if isinstance(part, IndexKernel):
-            own = part._parameters
-            factor = own.get("covar_factor", own.get("raw_covar_factor"))
+            parameters = part._parameters
+            factor = parameters.get("covar_factor", parameters.get("raw_covar_factor"))
             if factor is not None and factor.requires_grad:
                 factor.data.copy_(normal(rng, factor))
     return model
@@ -213,8 +213,8 @@ def _draw_weights(network: NeuralKernelNetwork, near: str, generator: torch.Gene
     ]
     for layer, weights in zip(layers, zip(*draws, strict=True), strict=True):
         if isinstance(layer, Linear) and layer.raw_weight.requires_grad:
-            own: list[Tensor] = [weight for weight in weights if weight is not None]
-            weight = torch.stack(own[: layer.batch_shape.numel()])
+            layer_weights: list[Tensor] = [weight for weight in weights if weight is not None]
+            weight = torch.stack(layer_weights[: layer.batch_shape.numel()])
             assign_weight(layer, weight.view(layer.raw_weight.shape))
 
 

@@ -146,9 +146,9 @@ class PartStarts:
     def _find_changes(self, column: int) -> np.ndarray:
         """Return change points of the targets, strongest first, then quantiles of the inputs."""
         values, targets = self._arrays(column)
-        found = change_points(values, targets, num_candidates=_CHANGES)
+        changes = change_points(values, targets, num_candidates=_CHANGES)
         quantiles = np.quantile(values, [0.5, 0.25, 0.75])
-        return np.array([*(change.location for change in found), *quantiles])
+        return np.array([*(change.location for change in changes), *quantiles])
 
     def _is_only_variance(self, kernel: Kernel) -> bool:
         """Return whether a kernel is the outermost ScaleKernel of a network with convex outputs."""
@@ -170,8 +170,8 @@ class PartStarts:
 
     def _distances(self, value: Tensor, columns: list[int]) -> Tensor:
         """Return median distances for a parameter, averaged unless it has one per column."""
-        found = self._medians[columns].to(value)
-        return found if value.size(-1) == len(found) else found.mean()
+        medians = self._medians[columns].to(value)
+        return medians if value.size(-1) == len(medians) else medians.mean()
 
     def _arrays(self, column: int) -> tuple[np.ndarray, np.ndarray]:
         values, targets = self.x[:, column].detach(), self.target

@@ -73,8 +73,8 @@ def periodogram_peaks(
     parts = np.array_split(2 * np.pi * frequencies, -(-frequencies.size // _FREQUENCIES))
     from scipy.signal import lombscargle  # takes a second to import
 
-    found = [lombscargle(time, residual, part, normalize=True) for part in parts]
-    share = np.nan_to_num(np.concatenate(found)).clip(0)
+    powers = [lombscargle(time, residual, part, normalize=True) for part in parts]
+    share = np.nan_to_num(np.concatenate(powers)).clip(0)
     inner = share[1:-1]
     peaks = 1 + np.flatnonzero((inner >= share[:-2]) & (inner > share[2:]))
     peaks = peaks[np.argsort(share[peaks])[::-1]][:num_candidates]

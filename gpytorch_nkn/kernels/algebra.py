@@ -68,12 +68,12 @@ def linear_per_column(kernel: Kernel) -> list[Kernel] | None:
         return None
     parts = []
     for index, column in enumerate(columns):
-        part = type(kernel)(batch_shape=kernel.batch_shape, active_dims=(column,))
-        part.to(kernel.variance)
-        part.variance = _entry(kernel.variance, index)
+        linear = type(kernel)(batch_shape=kernel.batch_shape, active_dims=(column,))
+        linear.to(kernel.variance)
+        linear.variance = _entry(kernel.variance, index)
         if hasattr(kernel, "center"):
-            part.initialize(center=_entry(kernel.center, index))
-        parts.append(part)
+            linear.initialize(center=_entry(kernel.center, index))
+        parts.append(linear)
     return parts
 
 
@@ -118,9 +118,9 @@ def _inverse_squares(kernel: Kernel) -> Tensor:
     return value if columns is None else value.expand(*value.shape[:-1], len(columns))
 
 
-def _scatter(inverse_squares: Tensor, own: tuple[int, ...], merged: tuple[int, ...]) -> Tensor:
+def _scatter(inverse_squares: Tensor, dims: tuple[int, ...], merged: tuple[int, ...]) -> Tensor:
     result = inverse_squares.new_zeros(*inverse_squares.shape[:-1], len(merged))
-    indices = torch.tensor([merged.index(column) for column in own], device=inverse_squares.device)
+    indices = torch.tensor([merged.index(column) for column in dims], device=inverse_squares.device)
     return result.index_add_(-1, indices, inverse_squares)  # active_dims may repeat a column
 
 

@@ -76,8 +76,8 @@ class BatchKernel(Kernel):
 
     def expand_batch(self: K, *sizes: torch.Size | tuple[int, ...] | int) -> K:
         """Return a copy of the kernel and its sub-kernels with the given batch shape."""
-        one = sizes[0] if len(sizes) == 1 else sizes
-        batch_shape = torch.Size([one] if isinstance(one, int) else one)  # type: ignore[arg-type]
+        shape = sizes[0] if len(sizes) == 1 else sizes
+        batch_shape = torch.Size([shape] if isinstance(shape, int) else shape)  # type: ignore[arg-type]
         if batch_shape == self.batch_shape:
             return self
         return expand_kernel_batch(self, batch_shape)
@@ -198,12 +198,12 @@ def _by_columns(forward: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         if not last_dim_is_batch:
             return forward(self, x1, x2, diag=diag, **params)
-        for part in self.modules():
-            own = part is not self and getattr(part, "active_dims", None) is not None
-            if isinstance(part, Kernel) and (own or (part.ard_num_dims or 1) > 1):
+        for module in self.modules():
+            selects = module is not self and getattr(module, "active_dims", None) is not None
+            if isinstance(module, Kernel) and (selects or (module.ard_num_dims or 1) > 1):
                 raise ValueError(
                     "last_dim_is_batch=True requires a kernel over one column, got a "
-                    f"{type(part).__name__} with active_dims or several lengthscales: create the "
+                    f"{type(module).__name__} with active_dims or several lengthscales: create the "
                     "kernel for one column."
                 )
         # columns become the first batch dimension, before the batch of the kernel

@@ -16,10 +16,10 @@ __all__ = ["CategoricalKernel", "categorical_columns", "check_codes"]
 def _values(x1: Tensor, x2: Tensor, lengthscale: Tensor) -> Tensor:
     exponent: Tensor | float = 0.0
     for column in range(x1.size(-1)):
-        own = column if lengthscale.size(-1) > 1 else 0
+        index = column if lengthscale.size(-1) > 1 else 0
         left, right = x1[..., [column]], x2[..., [column]].mT
         differ = (left != right) + 0 * (left - right)  # NaN if an input is not finite
-        exponent = exponent - differ / lengthscale[..., [own]]
+        exponent = exponent - differ / lengthscale[..., [index]]
     assert isinstance(exponent, Tensor)
     return (exponent / x1.size(-1)).exp()
 
@@ -69,10 +69,10 @@ def categorical_columns(cat_dims: Iterable[int] | None, num_columns: int) -> tup
         raise TypeError(f"cat_dims must be integers, got {given}.")
     if any(not -num_columns <= d < num_columns for d in given):
         raise ValueError(f"cat_dims must be indices of {num_columns} columns, got {given}.")
-    found = tuple(sorted({d % num_columns for d in given}))
-    if len(found) < len(given):
+    columns = tuple(sorted({d % num_columns for d in given}))
+    if len(columns) < len(given):
         raise ValueError(f"cat_dims must be distinct, got {given} for {num_columns} columns.")
-    return found
+    return columns
 
 
 def check_codes(x: Tensor, cat_dims: Sequence[int], name: str) -> None:

@@ -105,8 +105,8 @@ class ChangePointKernel(BatchKernel):
         times = x[..., self.switch_dim, None]
         after = logistic_step(times, location, width)
         before = logistic_step(times, location, width, -1.0)
-        one = torch.ones_like(after[..., :1])
-        return torch.cat([one, after], -1) * torch.cat([before, one], -1)
+        ones = torch.ones_like(after[..., :1])
+        return torch.cat([ones, after], -1) * torch.cat([before, ones], -1)
 
     def _sorted(self) -> tuple[Tensor, Tensor]:
         """Return sorted locations and their widths."""
@@ -128,9 +128,9 @@ def change_point_products(kernel: ChangePointKernel) -> list[list[Kernel]]:
     last = len(kernel.kernels) - 1
     return [
         [
-            part,
+            base,
             *([step("after", index - 1)] if index else []),
             *([step("before", index)] if index < last else []),
         ]
-        for index, part in enumerate(kernel.kernels)
+        for index, base in enumerate(kernel.kernels)
     ]

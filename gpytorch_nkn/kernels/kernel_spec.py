@@ -87,7 +87,7 @@ class KernelSpec:
 
     def first(self, kernel: Kernel, kind: str) -> Tensor | None:
         """Return the detached value of the first parameter of a kind, or None."""
-        name = next((name for name, own in self.parameters.items() if own == kind), None)
+        name = next((name for name, other in self.parameters.items() if other == kind), None)
         return None if name is None else getattr(kernel, name).detach()
 
     def formula_of(self, kernel: Kernel) -> Formula | None:

@@ -103,12 +103,12 @@ def _factors(primitive: Primitive) -> list[Primitive]:
     """Return the factors of a primitive; an empty list if compiled code lacks a formula."""
     if not primitive.factors:
         return [] if primitive.formula.code is None else [primitive]
-    found = [_factors(factor) for factor in primitive.factors]
-    if not all(found):
+    nested = [_factors(factor) for factor in primitive.factors]
+    if not all(nested):
         return []
-    flat = sum(found, [])
+    flat = sum(nested, [])
     if primitive.scale is not None:
-        free = next((index for index, one in enumerate(flat) if one.scale is None), None)
+        free = next((index for index, factor in enumerate(flat) if factor.scale is None), None)
         if free is None:
             return []
         flat[free] = flat[free]._replace(scale=primitive.scale)
@@ -263,7 +263,7 @@ def _matrices(matrices: Tensor, block: _Block) -> tuple:
 def _encode(program: Program, input_dim: int) -> tuple[ctypes.Array, ctypes.Array]:
     """Encode a program in the format of cpp/native.cpp."""
     num_primitives, num_layers = len(program.primitives), len(program.layers)
-    factors = [(n, one) for n, p in enumerate(program.primitives) for one in _factors(p)]
+    factors = [(n, factor) for n, p in enumerate(program.primitives) for factor in _factors(p)]
     dims_offset = 7 + 7 * (len(factors) + num_layers)
     codes: list[int] = []
     columns: list[int] = []

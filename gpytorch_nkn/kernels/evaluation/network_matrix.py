@@ -147,10 +147,10 @@ class _ProgramDiagonal(_ProgramMatrix):
         theta = theta.squeeze(-2) if theta.dim() > 1 else theta
         inputs = [x.squeeze(-2) for x in inputs]
         column = _ProgramMatrix(self._program, True, self.shape[:-1], (*inputs, theta))
-        for index, (*own, one) in elements(column, column.tensors):
-            blocks = [x.split(_BLOCK_ROWS) for x in own]
+        for index, (*points, parameters) in elements(column, column.tensors):
+            blocks = [x.split(_BLOCK_ROWS) for x in points]
             values = [
-                differentiable_values(self._program, one, left, right).diagonal()
+                differentiable_values(self._program, parameters, left, right).diagonal()
                 for left, right in zip(blocks[0], blocks[-1], strict=True)
             ]
             yield index, torch.cat(values)[:, None, None]

@@ -120,7 +120,7 @@ def _describe_base(kernel: Kernel, dims: tuple[int, ...], vector: ParameterVecto
     if type(kernel) is ProductKernel:
         if is_hooked(kernel):
             raise _UnknownPartError
-        factors = [_describe_primitive(part, dims, vector) for part in kernel.kernels]
+        factors = [_describe_primitive(factor, dims, vector) for factor in kernel.kernels]
         used = [slot for f in factors for slot in (*f.slots, f.scale) if slot is not None]
         return Primitive(_PRODUCT, (), tuple(used), None, tuple(factors))
     spec = own_spec(kernel)
@@ -146,9 +146,9 @@ def _describe_base(kernel: Kernel, dims: tuple[int, ...], vector: ParameterVecto
 
 def _raw(module: torch.nn.Module, name: str) -> Any:
     """Return the unconstrained value of a parameter."""
-    for own in (f"raw_{name}", name):
-        if own in module._parameters:
-            return module._parameters[own]
+    for attribute in (f"raw_{name}", name):
+        if attribute in module._parameters:
+            return module._parameters[attribute]
     return getattr(module, f"raw_{name}" if hasattr(module, f"raw_{name}") else name)
 
 

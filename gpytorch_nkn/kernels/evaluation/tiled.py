@@ -96,8 +96,8 @@ class _Parameters:
     def values(self, x1: Tensor, x2: Tensor, fast: bool) -> Tensor:
         """Return values ``m x n`` at inputs ``m x D`` and ``n x D``."""
         parts = [
-            _group_values(group, own, x1, x2, fast).flatten(1)
-            for group, own in zip(self.groups, self._of_groups, strict=True)
+            _group_values(group, tensors, x1, x2, fast).flatten(1)
+            for group, tensors in zip(self.groups, self._of_groups, strict=True)
         ]
         primitives = torch.cat(parts) if len(parts) > 1 else parts[0]
         if self.order is not None:
@@ -110,9 +110,9 @@ class _Parameters:
         return values.view(x1.size(0), x2.size(0))
 
 
-def _group_values(group: _Group, own: tuple, x1: Tensor, x2: Tensor, fast: bool) -> Tensor:
+def _group_values(group: _Group, tensors: tuple, x1: Tensor, x2: Tensor, fast: bool) -> Tensor:
     """Return values ``G x m x n``."""
-    parameters, scale, of_factors = own
+    parameters, scale, of_factors = tensors
     if group.factors:
         parts = zip(group.factors, of_factors, strict=True)
         values = reduce(mul, [_group_values(*part, x1, x2, fast) for part in parts])
@@ -141,7 +141,7 @@ def _layer_values(
     if layer.kind is LayerKind.PRODUCT:
         if len(set(layer.groups)) == 1:
             return reduce(mul, values.unflatten(0, (-1, layer.groups[0])).unbind(1))
-        return torch.stack([reduce(mul, part.unbind(0)) for part in values.split(layer.groups)])
+        return torch.stack([reduce(mul, group.unbind(0)) for group in values.split(layer.groups)])
     if layer.kind is LayerKind.EXPONENTIAL:
         return values.exp()
     return polynomial(layer.coefficients, values)
@@ -174,8 +174,8 @@ class TiledEvaluator(TileEvaluator):
             with torch.no_grad():
                 return self._tile(rows, columns)[0]
         with torch.enable_grad():
-            kept = self._kept[rows.start, columns.start] = self._tile(rows, columns)
-        return kept[0].detach()
+            tile = self._kept[rows.start, columns.start] = self._tile(rows, columns)
+        return tile[0].detach()
 
     def zero_gradients(self) -> list[Tensor]:
         """Return zeros, to which the gradients of the tiles are added."""
@@ -186,9 +186,9 @@ class TiledEvaluator(TileEvaluator):
         self, rows: slice, columns: slice, weights: Tensor, total: list[Tensor]
     ) -> None:
         """Add the gradients of one tile to the totals."""
-        kept = self._kept.pop((rows.start, columns.start), None)
+        tile = self._kept.pop((rows.start, columns.start), None)
         with torch.enable_grad():
-            values, x1, x2 = kept or self._tile(rows, columns)
+            values, x1, x2 = tile or self._tile(rows, columns)
         sources = [leaf for _, leaf in self._parameters.leaves]
         targets = total[: len(sources)]
         if self._with_inputs:

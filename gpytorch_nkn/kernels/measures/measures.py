@@ -157,8 +157,8 @@ def allocated(
     choice = stratified(torch.cat([num_rare, frequent], -1), stratum, stratum) - 1
     fractions = torch.cat([of_rare.sum(-1, keepdim=True), torch.where(rare, 0.0, wanted)], -1)
     key = stratum * fractions.size(-1) + choice + 1
-    own = key.bincount(minlength=fractions.numel())[key]
-    log_weight = (fractions.flatten()[key] * count[stratum] / own).log()
+    num_drawn = key.bincount(minlength=fractions.numel())[key]
+    log_weight = (fractions.flatten()[key] * count[stratum] / num_drawn).log()
     is_rare = choice < 0
     choice[is_rare] = stratified(of_rare, stratum[is_rare], stratum[is_rare])
     return choice, torch.where(total[group, 0] > 0, log_weight, 0.0)

@@ -392,9 +392,9 @@ class NeuralKernelNetwork(BatchKernel):
     def check_columns(self, x: Tensor) -> None:
         """Raise a ValueError unless inputs ``... x N x D`` have the columns of all parts."""
         check_columns(self, x, self.input_dim)
-        for part in self.primitives:
-            if part.active_dims is None:
-                check_columns(self, x, part.ard_num_dims)
+        for kernel in self.primitives:
+            if kernel.active_dims is None:
+                check_columns(self, x, kernel.ard_num_dims)
 
     @property
     def batch_shape(self) -> torch.Size:

@@ -61,17 +61,17 @@ def kernel_values(
     if type(inner) not in (AdditiveKernel, ProductKernel):
         other = None if x1 is x2 else x2  # GPyTorch's convention for equal inputs
         with lazily_evaluate_kernels(False):
-            shared = any(isinstance(part, _SHARING_KERNELS) for part in kernel.modules())
+            shared = any(isinstance(m, _SHARING_KERNELS) for m in kernel.modules())
             differentiated = x1 is not x2 and (x1.requires_grad or x2.requires_grad)
             if shared and differentiated and torch.equal(x1, x2):
                 longer = torch.cat([x2, x2[..., :1, :]], -2)
-                whole = to_dense(kernel(x1, longer, **params))[..., :-1]
-                return whole.diagonal(dim1=-2, dim2=-1) if diag else whole
+                dense = to_dense(kernel(x1, longer, **params))[..., :-1]
+                return dense.diagonal(dim1=-2, dim2=-1) if diag else dense
             return to_dense(kernel(x1, other, diag=diag, **params))
     x1, x2 = _select_both(kernel, x1, x2)
-    total, *others = [kernel_values(part, x1, x2, diag, **params) for part in inner.kernels]
-    for part in others:
-        total = total + part if type(inner) is AdditiveKernel else total * part
+    total, *others = [kernel_values(child, x1, x2, diag, **params) for child in inner.kernels]
+    for values in others:
+        total = total + values if type(inner) is AdditiveKernel else total * values
     return total * scale
 
 
@@ -106,10 +106,10 @@ def check_parts(primitives: list[Kernel], layers: list[Layer], skip: bool) -> No
     for kernel in primitives:
         if not isinstance(kernel, Kernel):
             raise TypeError(f"Primitives must be gpytorch.kernels.Kernel, got {kernel!r}.")
-        for part in kernel.modules():
-            if isinstance(part, _DERIVATIVE_KERNELS):
+        for inner in kernel.modules():
+            if isinstance(inner, _DERIVATIVE_KERNELS):
                 raise NotImplementedError(
-                    f"{type(part).__name__} models derivatives, which layers do not preserve: use "
+                    f"{type(inner).__name__} models derivatives, which layers do not preserve: use "
                     "the network as base kernel of a GradientKernel."
                 )
     for layer in layers:

@@ -155,8 +155,8 @@ def tabular(
     for column in split.continuous if columns else ():
         primitives += _copies(RBFKernel, 1, options, **split.over_one(column))
     for number in range(spectral if split.continuous else 0):
-        own = split._replace(ard=True).over_continuous
-        (kernel,) = _copies(SpectralComponentKernel, 1, options, **own)
+        keywords = split._replace(ard=True).over_continuous
+        (kernel,) = _copies(SpectralComponentKernel, 1, options, **keywords)
         signs = (-1.0) ** (number * torch.arange(len(split.continuous)))  # different directions
         kernel.initialize(frequency=(1 + number / 2) * signs * kernel.frequency.detach())
         primitives.append(kernel)
@@ -166,7 +166,7 @@ def tabular(
     primitives += _joint(RQKernel, 1, split, options)
     if split.continuous:
         primitives += _copies(LinearKernel, 1, options, **split.over_continuous)
-    for kernel in (part for primitive in primitives for part in primitive.modules()):
+    for kernel in (module for primitive in primitives for module in primitive.modules()):
         # distances grow with the square root of the number of columns
         if getattr(kernel, "has_lengthscale", False) and not isinstance(kernel, CategoricalKernel):
             kernel.lengthscale = math.sqrt(_width(kernel, input_dim)) * kernel.lengthscale
@@ -357,15 +357,15 @@ def _finish(
     skip: bool = False,
 ) -> Parts:
     if options.priors:
-        for part in (part for kernel in primitives for part in kernel.modules()):
+        for module in (module for kernel in primitives for module in kernel.modules()):
             for name, (mode, scale) in _PRIORS.items():
-                raw = getattr(part, "_parameters", {}).get(f"raw_{name}")
-                own = isinstance(part, CategoricalKernel)
-                if raw is not None and raw.requires_grad and not own:
+                raw = getattr(module, "_parameters", {}).get(f"raw_{name}")
+                categorical = isinstance(module, CategoricalKernel)
+                if raw is not None and raw.requires_grad and not categorical:
                     if skip and name == "lengthscale":
-                        mode = mode * math.sqrt(_width(part, input_dim))
+                        mode = mode * math.sqrt(_width(module, input_dim))
                     prior = log_normal_prior(mode, scale)
-                    part.register_prior(f"{name}_prior", prior, *prior_closures(name))
+                    module.register_prior(f"{name}_prior", prior, *prior_closures(name))
     layers = parse_wiring(
         options.wiring,
         len(primitives),
@@ -406,7 +406,7 @@ def _start_near_sum(
             after = layers[number + 1 :]
             if after and isinstance(after[0], Product):
                 group = after[0].in_features // after[0].out_features
-                deep = not skip and any(isinstance(part, Linear) for part in after)
+                deep = not skip and any(isinstance(later, Linear) for later in after)
                 constant = _CONSTANT if deep else 1.0
                 nearly_constant = torch.arange(layer.out_features) % group != 0
                 weight[..., nearly_constant, :] *= _INPUT_PART * constant

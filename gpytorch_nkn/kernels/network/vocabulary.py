@@ -53,10 +53,10 @@ def check_name(name: str, names: Collection[str], otherwise: str) -> None:
 
 def named_network(name: str, num_columns: int, **options: Any) -> NeuralKernelNetwork:
     """Create the network named in ``NETWORKS``, with additional options of its preset."""
-    preset, own = NETWORKS[name]
+    preset, defaults = NETWORKS[name]
     make = getattr(NeuralKernelNetwork, preset)
     if preset not in _ONE_COLUMN:
-        return make(num_columns, **{**own, **options})
+        return make(num_columns, **{**defaults, **options})
     if num_columns != 1:
         raise ValueError(
             f"structure={name!r} is for one input column, got {num_columns}: select one by "
@@ -64,7 +64,7 @@ def named_network(name: str, num_columns: int, **options: Any) -> NeuralKernelNe
         )
     if options.pop("cat_dims", ()):
         raise ValueError(f"structure={name!r} is for numeric columns, got a categorical column.")
-    return make(**{**own, **options})
+    return make(**{**defaults, **options})
 
 
 def named_kernel(
