@@ -104,7 +104,8 @@ def read_time_series(
     gaps, repeated = missing - len(ahead), len(now) - np.unique(x[now]).size
     if repeated and time is None:
         csv_columns.check_one_series(frame[known], x[known], times, target)
-    note(f"Rows without a value of {target!r} that are dropped: {gaps}.", gaps > 0)
+    lacking = repr(target) + (f" or, in the future, of {quoted(covariates)}" if covariates else "")
+    note(f"Rows without a value of {lacking} that are dropped: {gaps}.", gaps > 0)
     note("Rows are sorted by time.", (np.diff(now) < 0).any())
     note(f"Rows at the time of an earlier row: {repeated}; all rows are used.", repeated)
     full = [c for c in rest if (frame[c][known] != "").all() and frame[c][known].nunique() > 1]

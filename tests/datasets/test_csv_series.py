@@ -535,7 +535,11 @@ def test_covariates_stand_beside_values_and_in_rows_that_follow(read, tmp_path):
     assert series.covariates["price"].tolist() == [2] + [1.5] * 7
     assert series.future_x.astype(str).tolist() == ["2001-10", "2001-11", "2001-12"]
     assert series.future_covariates["promo"].tolist() == [1, 0, 1]
-    assert series.notices == ("Rows without a value of 'y' that are dropped: 1.",)
+    lacking = "Rows without a value of 'y' or, in the future, of 'promo', 'price'"
+    assert series.notices == (f"{lacking} that are dropped: 1.",)
+    gap = read(text + "2002-01,,1,\n", target="y", covariates=["promo", "price"])
+    assert gap.notices == (f"{lacking} that are dropped: 2.",)
+    assert gap.future_x.tolist() == series.future_x.tolist()
     assert read(text, target="y").covariates is None
     # rows in another order, and a second file with columns in another one
     lines = text.splitlines(keepends=True)

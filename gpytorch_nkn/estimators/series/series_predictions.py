@@ -294,7 +294,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
                 advice = "the series is too short to score all of them."
             warn_user(
                 f"The forecast is {ahead.size} steps long, but candidates were scored and "
-                f"intervals calibrated {scored} steps ahead, in {windows:.0f} windows: {advice}"
+                f"intervals calibrated up to step {scored}, in {windows:.0f} windows: {advice}"
             )
         means, stds = zip(*(member.moments(rows) for member in self.members_), strict=True)
         return PredictiveMixture(

@@ -90,8 +90,8 @@ def test_far_beyond_the_data_growth_is_linear(growth):
 @pytest.mark.parametrize(
     ("horizon", "steps", "match"),
     [
-        (None, 49, r"scored and intervals calibrated 24 steps ahead, in \d+ windows: set NKN"),
-        (60, 60, "calibrated 25 steps ahead, in 2 windows: the series is too short"),
+        (None, 49, r"scored and intervals calibrated up to step 24, in \d+ windows: set NKN"),
+        (60, 60, "calibrated up to step 25, in 2 windows: the series is too short"),
     ],
 )
 def test_forecasts_beyond_what_was_scored_get_a_warning(horizon, steps, match):
