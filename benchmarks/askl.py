@@ -57,13 +57,13 @@ def fit_reference(
 
 def first_maximum(score: Callable[[float], float], start: float, factor: float) -> float:
     """Return the first local maximum over ``start * factor**k``, uphill from ``start``."""
-    found = {k: score(start * factor**k) for k in (0, 1, -1)}
-    step = 1 if found[1] > found[-1] else -1
+    scores = {k: score(start * factor**k) for k in (0, 1, -1)}
+    step = 1 if scores[1] > scores[-1] else -1
     last = step
-    while found[last] > found[last - step] and abs(last) < _MOST_STEPS:
+    while scores[last] > scores[last - step] and abs(last) < _MOST_STEPS:
         last += step
-        found[last] = score(start * factor**last)
-    return start * factor ** max(found, key=found.__getitem__)
+        scores[last] = score(start * factor**last)
+    return start * factor ** max(scores, key=scores.__getitem__)
 
 
 def _tune_ridge(
@@ -76,8 +76,8 @@ def _tune_ridge(
 
     def best_penalty(inputs: np.ndarray, gamma: float) -> tuple[float, float]:
         sampler = RBFSampler(gamma=gamma, n_components=features, random_state=seed)
-        found = ridge(alphas=_PENALTIES, scoring=scoring).fit(sampler.fit_transform(inputs), y)
-        return found.best_score_, found.alpha_
+        fitted = ridge(alphas=_PENALTIES, scoring=scoring).fit(sampler.fit_transform(inputs), y)
+        return fitted.best_score_, fitted.alpha_
 
     return _best_scaling_and_width(best_penalty, X, seed)
 
@@ -90,7 +90,7 @@ def _best_scaling_and_width(
     ``best_at`` gives, for inputs and a width, the best score and the setting that has it. Widths
     start at one over the squared median distance of some rows.
     """
-    found = []
+    candidates = []
     for scale in (True, False):
         inputs = StandardScaler(with_std=scale).fit_transform(X)
         rows = np.random.default_rng(seed).permutation(len(X))[:1000]
@@ -102,8 +102,8 @@ def _best_scaling_and_width(
             return best[gamma][0]
 
         gamma = first_maximum(score, 1 / float(np.median(distances[distances > 0])) ** 2, 2.0)
-        found.append((best[gamma][0], scale, gamma, best[gamma][1]))
-    return max(found)[1:]
+        candidates.append((best[gamma][0], scale, gamma, best[gamma][1]))
+    return max(candidates)[1:]
 
 
 def _svm(X: np.ndarray, y: np.ndarray, classes: bool, seed: int) -> BaseEstimator:
@@ -124,8 +124,8 @@ def _svm(X: np.ndarray, y: np.ndarray, classes: bool, seed: int) -> BaseEstimato
     few_X, few_y = _subset(X, y, _TUNING_ROWS, classes, seed)
 
     def best_options(inputs: np.ndarray, gamma: float) -> tuple[float, float]:
-        scores = (cross_val_score(make(gamma, one), inputs, few_y, cv=folds) for one in grid)
-        return max((found.mean(), -i) for i, found in enumerate(scores))
+        scores = (cross_val_score(make(gamma, option), inputs, few_y, cv=folds) for option in grid)
+        return max((fold_scores.mean(), -i) for i, fold_scores in enumerate(scores))
 
     scale, gamma, number = _best_scaling_and_width(best_options, few_X, seed)
     X, y = _subset(X, y, _SVM_ROWS, classes, seed)
@@ -168,7 +168,7 @@ def run(set: str, seed: int, method: str, components: int, epochs: int) -> dict:
     classes = set not in _REGRESSION
     if not classes:
         low, span = table.y.min(), np.ptp(table.y)
-        y, new_y = (100 * (part - low) / span for part in (y, new_y))
+        y, new_y = (100 * (target - low) / span for target in (y, new_y))
     model, fitting = timed(lambda: _fit(method, X, y, classes, seed, components, epochs))
     prediction, predicting = timed(lambda: np.asarray(model.predict(new_X)))
     if classes:
@@ -202,8 +202,8 @@ def tables(rows: list[dict]) -> dict[str, Table]:
         return mean_and_error(paired(runs, base, "score", "set", "seed"), sign="+")
 
     def published(runs: list[dict]) -> str:
-        found = dict(zip(_LEARNED, _PUBLISHED[runs[0]["set"]], strict=True))
-        return found.get(runs[0]["method"], "")
+        by_method = dict(zip(_LEARNED, _PUBLISHED[runs[0]["set"]], strict=True))
+        return by_method.get(runs[0]["method"], "")
 
     cells: dict[str, Cell] = {
         "runs": len,

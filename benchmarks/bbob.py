@@ -110,31 +110,31 @@ def _turbo(problem: Problem, x: Tensor, evaluations: int, seed: int) -> list[flo
 def tables(rows: list[dict]) -> dict[str, Table]:
     """Return log10 regret ratios to the other methods by group, with ranks and seconds."""
     lines = []
-    for dimension, own in grouped(rows, "dimension").items():
-        total = own[0]["evaluations"]
+    for dimension, runs in grouped(rows, "dimension").items():
+        total = runs[0]["evaluations"]
         for count in [c for c in (25, 50, 100) if c <= total] or [total]:
             logs = {
                 (r["method"], r["function"], r["instance"]): math.log10(
                     max(r["regret"][count - 1], _LEAST)
                 )
-                for r in own
+                for r in runs
             }
             groups = [*pairwise([("", 0), *_GROUPS.items()]), (("", 0), ("all", 24))]
             for (_, low), (group, high) in groups:
                 line = _line({k: v for k, v in logs.items() if low < k[1] <= high})
                 lines.append({"D": dimension, "evaluations": count, "group": group, **line})
-    seconds = {m: mean("seconds", ".2f")(own) for m, own in grouped(rows, "method").items()}
+    seconds = {m: mean("seconds", ".2f")(runs) for m, runs in grouped(rows, "method").items()}
     curves = []
-    for (function, dimension, method), own in grouped(
+    for (function, dimension, method), runs in grouped(
         (r for r in rows if r["evaluations"] >= 50), "function", "dimension", "method"
     ).items():
         line = {"function": f"{function}, {dimension}-d", "method": method}
         for n in range(10, 51, 5):  # geometric means over the instances
-            values = [max(r["regret"][n - 1], _LEAST) for r in own]
+            values = [max(r["regret"][n - 1], _LEAST) for r in runs]
             line[str(n)] = f"{statistics.geometric_mean(values):.3g}"
         curves.append(line)
-    found = {"bbob": Table.of(lines), "bbob_seconds": Table.of([seconds])}
-    return found | ({"bbob_curves": Table.of(curves)} if curves else {})
+    results = {"bbob": Table.of(lines), "bbob_seconds": Table.of([seconds])}
+    return results | ({"bbob_curves": Table.of(curves)} if curves else {})
 
 
 def _line(here: dict[tuple, float]) -> dict[str, str]:

@@ -164,8 +164,8 @@ def _scores(problem: Problem, outcomes: Tensor) -> list[float]:
             -DominatedPartitioning(reference, -outcomes[:count]).compute_hypervolume().item()
             for count in range(1, len(outcomes) + 1)
         ]
-    kept = (outcomes[:, 1:] >= 0).all(-1)
-    return torch.where(kept, outcomes[:, 0], problem.penalty).tolist()
+    is_feasible = (outcomes[:, 1:] >= 0).all(-1)
+    return torch.where(is_feasible, outcomes[:, 0], problem.penalty).tolist()
 
 
 def next_points(
@@ -214,11 +214,11 @@ def _acquisition(
     problem: Problem, models: Sequence[Any], x: Tensor, targets: Tensor, batch: int
 ) -> AcquisitionFunction:
     model = models[0] if len(models) == 1 else ModelListGP(*models)
-    several = problem.objectives > 1
+    multi_objective = problem.objectives > 1
     # BoTorch takes its default number of draws from every member; here the members share it
     members = models[0].num_members if isinstance(models[0], StructureEnsembleGP) else 1
-    sampler = SobolQMCNormalSampler(torch.Size([(128 if several else 512) // members]))
-    if several:
+    sampler = SobolQMCNormalSampler(torch.Size([(128 if multi_objective else 512) // members]))
+    if multi_objective:
         reference = [-value for value in problem.reference]
         return qLogNoisyExpectedHypervolumeImprovement(
             model, reference, x, sampler=sampler, prune_baseline=True

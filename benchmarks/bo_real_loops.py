@@ -97,13 +97,13 @@ def _tunesvr() -> Problem:
 def _errors(model: Callable, x: Tensor) -> Tensor:
     """Return mean squared errors ``N`` on three folds, relative to the variance, at most 4."""
     data, targets = _diabetes()
-    folds, found = KFold(3, shuffle=True, random_state=0), []
+    folds, errors = KFold(3, shuffle=True, random_state=0), []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an optimiser stopped early
         for row in x.tolist():
             scores = cross_val_score(model(*row), data, targets, cv=folds, scoring="r2")
-            found.append(min(1 - float(np.mean(scores)), 4.0))
-    return torch.tensor(found, dtype=torch.float64)
+            errors.append(min(1 - float(np.mean(scores)), 4.0))
+    return torch.tensor(errors, dtype=torch.float64)
 
 
 @cache
@@ -134,14 +134,14 @@ def tables(rows: list[dict]) -> dict[str, Table]:
     for function, runs in grouped(rows, "function").items():
         line = {"function": function, "runs": 0, "evaluations": len(runs[0]["y"])}
         regrets, seconds = {}, {}
-        for surrogate, own in grouped(runs, "surrogate").items():
-            line["runs"] = max(line["runs"], len(own))
-            half = len(own[0]["y"]) // 2
+        for surrogate, repeats in grouped(runs, "surrogate").items():
+            line["runs"] = max(line["runs"], len(repeats))
+            half = len(repeats[0]["y"]) // 2
             for end, count in (("half", half), ("end", None)):
-                best = statistics.fmean(min(row["y"][:count]) for row in own)
+                best = statistics.fmean(min(row["y"][:count]) for row in repeats)
                 line[f"{surrogate}, {end}"] = f"{best:.5g}"
-            regrets[surrogate] = statistics.fmean(min(r["y"]) - r["optimum"] for r in own)
-            parts = [statistics.fmean(s for r in own for s in r[w]) for w in ("fit", "search")]
+            regrets[surrogate] = statistics.fmean(min(r["y"]) - r["optimum"] for r in repeats)
+            parts = [statistics.fmean(s for r in repeats for s in r[w]) for w in ("fit", "search")]
             seconds[surrogate] = f"{parts[0]:.3g} + {parts[1]:.3g}"
         if {"structures", "singletask"} <= set(regrets):
             line["regret"] = f"{regrets['structures'] / regrets['singletask']:.2f}"

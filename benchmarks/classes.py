@@ -129,16 +129,16 @@ def run(set: str, split: int, method: str, tuning: float) -> dict:
     """Return scores of a method on the test rows of a split."""
     X, new_X, y, new_y = _split(set, split)
     model, seconds = timed(lambda: _METHODS[method](X, y, split, tuning))
-    found = np.full((len(new_y), int(y.max()) + 1), _LEAST)
-    found[:, model.classes_] = model.predict_proba(new_X).clip(_LEAST)
-    found /= found.sum(1, keepdims=True)
-    own = found[np.arange(len(new_y)), new_y]
-    right, sure = found.argmax(1) == new_y, found.max(1)
+    probs = np.full((len(new_y), int(y.max()) + 1), _LEAST)
+    probs[:, model.classes_] = model.predict_proba(new_X).clip(_LEAST)
+    probs /= probs.sum(1, keepdims=True)
+    true_probs = probs[np.arange(len(new_y)), new_y]
+    right, sure = probs.argmax(1) == new_y, probs.max(1)
     bins = np.minimum((sure * _BINS).astype(int), _BINS - 1)
     gaps = [abs((right[bins == b] - sure[bins == b]).sum()) for b in range(_BINS)]
     return {
-        "log loss": float(-np.log(own).mean()),
-        "Brier": float(((found - np.eye(found.shape[1])[new_y]) ** 2).sum(1).mean()),
+        "log loss": float(-np.log(true_probs).mean()),
+        "Brier": float(((probs - np.eye(probs.shape[1])[new_y]) ** 2).sum(1).mean()),
         "accuracy": float(right.mean()),
         "ECE": float(sum(gaps) / len(new_y)),
         "seconds": seconds,

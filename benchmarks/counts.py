@@ -42,11 +42,11 @@ def _series() -> list[tuple[str, str, np.ndarray]]:
     """Group, name and values of each series."""
     parts = load_frame("counts/counts.csv").groupby(["group", "series"], sort=False)
     read = [(*key, part["y"].to_numpy(float)) for key, part in parts]
-    sold = [one for one in read if one[0] == "carparts" and np.isfinite(one[2]).all()]
-    sold = [one for one in sold if (one[2] > 0).sum() >= 2]
+    sold = [series for series in read if series[0] == "carparts" and np.isfinite(series[2]).all()]
+    sold = [series for series in sold if (series[2] > 0).sum() >= 2]
     drawn = np.random.default_rng(0).choice(len(sold), 2 * _PARTS, replace=False)
-    rest = [one for one in read if one[0] != "carparts"]
-    return [sold[i] for i in np.sort(drawn)[1::2]] + rest[1::2] + [*map(_drawn, range(_DRAWN))]
+    others = [series for series in read if series[0] != "carparts"]
+    return [sold[i] for i in np.sort(drawn)[1::2]] + others[1::2] + [*map(_drawn, range(_DRAWN))]
 
 
 def _drawn(number: int) -> tuple[str, str, np.ndarray]:
@@ -95,9 +95,9 @@ def _forecast_of_ours(
     options: Any = {"horizon": horizon, "seasons": [season], "quality": _OURS[method]}
     model = NKNForecaster(random_state=0, progress=False, **options)
     model.fit(np.arange(float(len(past))), past)
-    found = model.predict_distribution(len(past) + np.arange(float(horizon)))
-    quantiles = np.stack([found.quantile(level) for level in _LEVELS.tolist()], -1)
-    return quantiles, found.below(np.zeros(horizon))
+    forecast = model.predict_distribution(len(past) + np.arange(float(horizon)))
+    quantiles = np.stack([forecast.quantile(level) for level in _LEVELS.tolist()], -1)
+    return quantiles, forecast.below(np.zeros(horizon))
 
 
 def _forecast_of_peer(
@@ -114,10 +114,10 @@ def _forecast_of_peer(
         if method == "TSB":
             options |= {"alpha_d": 0.2, "alpha_p": 0.2}
     percents = list(range(10, 100, 10))
-    found = getattr(models, method)(**options).forecast(y=past, h=horizon, level=percents)
-    low = [found[f"lo-{percent}"] for percent in reversed(percents)]
-    high = [found[f"hi-{percent}"] for percent in percents]
-    quantiles = np.sort(np.clip(np.nan_to_num([*low, found["mean"], *high]), 0, None), axis=0).T
+    forecast = getattr(models, method)(**options).forecast(y=past, h=horizon, level=percents)
+    low = [forecast[f"lo-{percent}"] for percent in reversed(percents)]
+    high = [forecast[f"hi-{percent}"] for percent in percents]
+    quantiles = np.sort(np.clip(np.nan_to_num([*low, forecast["mean"], *high]), 0, None), axis=0).T
     zero = [np.interp(0.5, np.append(0, row), np.append(0, _LEVELS), right=1) for row in quantiles]
     return quantiles, np.array(zero)
 
@@ -132,12 +132,12 @@ def _forecast_of_past(
 
 def tables(rows: list[dict]) -> dict[str, Table]:
     """Return means over the forecasts of a group, and pinball losses minus our default's."""
-    own = [row for row in rows if row["method"] == "NKNForecaster"]
+    ours = [row for row in rows if row["method"] == "NKNForecaster"]
 
     def less(runs: list[dict]) -> str:
         if runs[0]["method"] == "NKNForecaster":
             return ""
-        return mean_and_error(paired(runs, own, "pinball", "group", "series", "origin"), sign="+")
+        return mean_and_error(paired(runs, ours, "pinball", "group", "series", "origin"), sign="+")
 
     def zeros(name: str) -> Callable[[list[dict]], np.ndarray]:
         return lambda runs: np.concatenate([row[name] for row in runs])

@@ -72,8 +72,8 @@ def _ours(past: pd.Series, times: pd.Index, beside: Any, season: int) -> tuple:
 def _naive(past: pd.Series, times: pd.Index, beside: Any, season: int) -> tuple:
     values = past.to_numpy()
     width = 1.96 * np.std(values[season:] - values[:-season])
-    found = values[-season:][: len(times)]
-    return found, found - width, found + width
+    forecast = values[-season:][: len(times)]
+    return forecast, forecast - width, forecast + width
 
 
 def _arima(past: pd.Series, times: pd.Index, beside: Any, season: int) -> tuple:
@@ -82,10 +82,10 @@ def _arima(past: pd.Series, times: pd.Index, beside: Any, season: int) -> tuple:
     before = ahead = None
     if beside:
         varies = beside[0].std() > 0
-        before, ahead = (part.loc[:, varies].to_numpy(float) for part in beside)
+        before, ahead = (frame.loc[:, varies].to_numpy(float) for frame in beside)
     model = AutoARIMA(season_length=season).fit(past.to_numpy(float), before)
-    found = model.predict(len(times), ahead, level=[95])
-    return found["mean"], found["lo-95"], found["hi-95"]
+    forecast = model.predict(len(times), ahead, level=[95])
+    return forecast["mean"], forecast["lo-95"], forecast["hi-95"]
 
 
 _METHODS = {"NKNForecaster": _ours, "seasonal naive": _naive, "AutoARIMA": _arima}

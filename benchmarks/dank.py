@@ -178,16 +178,16 @@ def _gaussian_process(X: np.ndarray, y: np.ndarray) -> Predict:
 def tables(rows: list[dict]) -> dict[str, Table]:
     """Return scores, gains over the tuned SVM on the same splits, and seconds."""
     classes, regression = ([r for r in rows if r["classes"] == kind] for kind in (True, False))
-    found = {
+    results = {
         "dank_classes": _scores(classes),
         "dank_classes_gain": _gains(classes),
         "dank_regression": _scores(regression),
         "dank_regression_gain": _gains(regression),
         "dank_new_gain": _gains(rows, _NEW),
     }
-    found = {name: table for name, table in found.items() if table.rows}
+    results = {name: table for name, table in results.items() if table.rows}
     seconds = summary(rows, ("set", "method"), {"fit": mean("fit", ".3g")})
-    return found | {"dank_seconds": seconds.wide("method", "fit")}
+    return results | {"dank_seconds": seconds.wide("method", "fit")}
 
 
 def _scores(rows: list[dict]) -> Table:
@@ -195,10 +195,10 @@ def _scores(rows: list[dict]) -> Table:
     lines = []
     for name, runs in grouped((r for r in rows if r["set"] in _PAPER), "set").items():
         by_method = grouped(runs, "method")
-        count = max(len(own) for own in by_method.values())
+        count = max(len(repeats) for repeats in by_method.values())
         line: dict[str, object] = {"set": name, "rows, columns": runs[0]["size"], "runs": count}
-        for method, own in by_method.items():
-            scores = [row["score"] for row in own]
+        for method, repeats in by_method.items():
+            scores = [row["score"] for row in repeats]
             spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
             line[method] = f"{statistics.fmean(scores):.2f} ± {spread:.1f}"
         lines.append(line)
@@ -211,8 +211,8 @@ def _gains(rows: list[dict], sets: Sequence[str] = _PAPER) -> Table:
     for name, runs in grouped((r for r in rows if r["set"] in sets), "set").items():
         by_method = grouped(runs, "method")
         line = {"set": name}
-        for method, own in by_method.items():
-            gaps = paired(own, by_method.get(_SVM, ()), "score", "repeat")
+        for method, repeats in by_method.items():
+            gaps = paired(repeats, by_method.get(_SVM, ()), "score", "repeat")
             if method != _SVM and "untuned" not in method and gaps:
                 sign = 1 if runs[0]["classes"] else -1
                 line[method] = _gain([sign * gap for gap in gaps])

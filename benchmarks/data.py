@@ -122,7 +122,7 @@ def standardized(
     """Return both parts of a split, standardised by the training part."""
     scale = np.where((spread := X.std(0)) > 1e-12, spread, 1.0)
     offset, level, unit = X.mean(0), y.mean(), y.std()
-    targets = [(part - level) / unit for part in (y, new_y)]
+    targets = [(target - level) / unit for target in (y, new_y)]
     return [(X - offset) / scale, targets[0], (new_X - offset) / scale, targets[1]]
 
 

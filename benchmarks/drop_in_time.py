@@ -136,13 +136,13 @@ def _deep_kernel(make):
     return _exact(make(2), features=torch.nn.Sequential(*layers))
 
 
-def _fit(make, tasks=False, own=False, transform=False, **options):
+def _fit(make, tasks=False, fit_bo=False, transform=False, **options):
     network = make is _network
 
     def run():
         likelihood = _noise_with_transform() if transform and network else None
         model = _botorch(make if network else None, tasks, likelihood)
-        if own and network:
+        if fit_bo and network:
             fit_bo_model(model)
         else:
             mll = mlls.ExactMarginalLogLikelihood(model.likelihood, model)
@@ -162,10 +162,10 @@ _USES = {
     "fit of SingleTaskGP": _fit,
     "fit of SingleTaskGP, maxcor=100": lambda make: _fit(make, maxcor=100),
     "fit of SingleTaskGP with softplus noise": lambda make: _fit(make, transform=True),
-    "fit of SingleTaskGP by fit_bo_model": lambda make: _fit(make, own=True),
+    "fit of SingleTaskGP by fit_bo_model": lambda make: _fit(make, fit_bo=True),
     "fit of MultiTaskGP": lambda make: _fit(make, tasks=True),
     "fit of MultiTaskGP, maxcor=100": lambda make: _fit(make, tasks=True, maxcor=100),
-    "fit of MultiTaskGP by fit_bo_model": lambda make: _fit(make, tasks=True, own=True),
+    "fit of MultiTaskGP by fit_bo_model": lambda make: _fit(make, tasks=True, fit_bo=True),
 }
 
 
@@ -181,8 +181,8 @@ def run(use: str, turns: int) -> dict:
     finally:
         torch.set_default_dtype(default)
     pairs = zip(seconds["network"], seconds["stock"], strict=True)
-    found = {name: 1e3 * median(own) for name, own in seconds.items()}
-    return {**found, "ratio": median(own / stock for own, stock in pairs)}
+    milliseconds = {name: 1e3 * median(times) for name, times in seconds.items()}
+    return {**milliseconds, "ratio": median(network / stock for network, stock in pairs)}
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:

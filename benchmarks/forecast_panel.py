@@ -106,8 +106,8 @@ def forecast_of_peer(method: str, y: np.ndarray, horizon: int, seasons: Sequence
     elif method == "AutoTBATS":
         options = {"season_length": list(seasons)}
     model = getattr(models, method)(**options)
-    found = model.forecast(y=y, h=horizon, level=list(_LEVELS))
-    return {key: np.asarray(values) for key, values in found.items() if key != "fitted"}
+    forecast = model.forecast(y=y, h=horizon, level=list(_LEVELS))
+    return {key: np.asarray(values) for key, values in forecast.items() if key != "fitted"}
 
 
 def score(forecast: Mapping[str, Sequence[float]], truth, scale: float) -> dict[str, float]:
@@ -152,48 +152,48 @@ def tables(rows: list[dict]) -> dict[str, Table]:
     seconds: dict[str, list[float]] = {}
     for row in rows:
         key = row["name"], row["origin"]
-        found = score(row["forecast"], row["truth"], row["scale"])
-        scores.setdefault(row["method"], {})[key] = found
+        errors = score(row["forecast"], row["truth"], row["scale"])
+        scores.setdefault(row["method"], {})[key] = errors
         seconds.setdefault(row["method"], []).append(row["seconds"])
     for key, parts in grouped((r for r in rows if r["method"] in _PARTS), "name", "origin").items():
         names = parts[0]["forecast"]
         median = {n: np.median([part["forecast"][n] for part in parts], axis=0) for n in names}
-        found = score(median, parts[0]["truth"], parts[0]["scale"])
-        scores.setdefault("combination", {})[key] = found
+        errors = score(median, parts[0]["truth"], parts[0]["scale"])
+        scores.setdefault("combination", {})[key] = errors
     base = scores.get("combination", {})
 
-    def ratios(own: dict, other: dict, name: str = "mase") -> dict[tuple, float]:
-        return {k: math.log(own[k][name] / other[k][name]) for k in own if k in other and k in base}
+    def ratios(num: dict, den: dict, name: str = "mase") -> dict[tuple, float]:
+        return {k: math.log(num[k][name] / den[k][name]) for k in num if k in den and k in base}
 
     lines = []
-    for method, own in scores.items():
-        kept = [own[key] for key in own if key in base]
+    for method, cases in scores.items():
+        kept = [cases[key] for key in cases if key in base]
         if not kept:
             continue
-        to_base, widths = ratios(own, base), ratios(own, base, "msis")
-        naive = [r > math.log(1.1) for r in ratios(own, scores.get("SeasonalNaive", {})).values()]
+        to_base, widths = ratios(cases, base), ratios(cases, base, "msis")
+        naive = [r > math.log(1.1) for r in ratios(cases, scores.get("SeasonalNaive", {})).values()]
         line = {
             "method": method,
             "forecasts": len(kept),
             "MASE / combination": f"{math.exp(np.mean(list(to_base.values()))):.3f}",
             "MSIS / combination": f"{math.exp(np.mean(list(widths.values()))):.3f}",
-            "95 % coverage": f"{np.mean([one['95'] for one in kept]):.1%}",
-            "80 % coverage": f"{np.mean([one['80'] for one in kept]):.1%}",
+            "95 % coverage": f"{np.mean([case['95'] for case in kept]):.1%}",
+            "80 % coverage": f"{np.mean([case['80'] for case in kept]):.1%}",
             "worse than seasonal naive by 10 %": f"{np.mean(naive):.0%}" if naive else "",
-            "log ratio to AutoARIMA": _clustered(ratios(own, scores.get("AutoARIMA", {}))),
+            "log ratio to AutoARIMA": _clustered(ratios(cases, scores.get("AutoARIMA", {}))),
             "log ratio to the combination": _clustered(to_base),
         }
         if method in seconds:
             line["CPU s, mean"] = f"{np.mean(seconds[method]):.2f}"
             line["CPU s, most"] = f"{max(seconds[method]):.1f}"
         if method in _OPTIONS:
-            default = [r for k, r in ratios(scores["default"], base).items() if k in own]
+            default = [r for k, r in ratios(scores["default"], base).items() if k in cases]
             line["default on these"] = f"{math.exp(np.mean(default)):.3f}"
         lines.append(line)
     usual = [line for line in lines if line["method"] not in _OPTIONS]
     options = [line for line in lines if line["method"] in _OPTIONS]
-    found = {"panel": Table.of(usual), "panel_options": Table.of(options)}
-    return {name: table for name, table in found.items() if table.rows}
+    results = {"panel": Table.of(usual), "panel_options": Table.of(options)}
+    return {name: table for name, table in results.items() if table.rows}
 
 
 BENCHMARK = Benchmark(

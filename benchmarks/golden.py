@@ -69,7 +69,7 @@ def _geometric(values: Sequence[float]) -> tuple[float, float]:
 
 def _by_blocks(values: np.ndarray) -> tuple[float, float]:
     """Return a mean and its standard error over 16 blocks, because neighbours are similar."""
-    blocks = np.array([part.mean() for part in np.array_split(values, 16)])
+    blocks = np.array([block.mean() for block in np.array_split(values, 16)])
     return float(np.mean(values)), _mean(blocks)[1]
 
 
@@ -78,9 +78,9 @@ def _panel() -> Figures:
     rows = [forecast_panel.run(series, 0, "default", "panel") for series in range(0, 57, 3)]
     scores = [forecast_panel.score(r["forecast"], r["truth"], r["scale"]) for r in rows]
     return {
-        "MASE, geometric mean": _geometric([one["mase"] for one in scores]),
-        "MSIS, geometric mean": _geometric([one["msis"] for one in scores]),
-        "coverage of 95 %": _mean(np.array([one["95"] for one in scores])),
+        "MASE, geometric mean": _geometric([score["mase"] for score in scores]),
+        "MSIS, geometric mean": _geometric([score["msis"] for score in scores]),
+        "coverage of 95 %": _mean(np.array([score["95"] for score in scores])),
     }
 
 
@@ -185,7 +185,7 @@ _WAYS = {
 
 def _steps() -> Figures:
     """Time a training step of the network relative to GPyTorch's RBF kernel."""
-    found: Figures = {}
+    figures: Figures = {}
     for size, turns in _SIZES.items():
         base = training_step("RBF, stock", 1, size)
         steps = {
@@ -197,8 +197,8 @@ def _steps() -> Figures:
         for name, (_, number, allowed) in _WAYS.items():
             count = turns if number == 1 else math.ceil(turns / 5)
             pairs = [(_seconds(steps[name]) / number, _seconds(base)) for _ in range(count)]
-            found[f"{name}, N = {size}"] = median(own / stock for own, stock in pairs), allowed
-    return found
+            figures[f"{name}, N = {size}"] = median(ours / stock for ours, stock in pairs), allowed
+    return figures
 
 
 def _imports() -> Figures:
@@ -206,9 +206,9 @@ def _imports() -> Figures:
     ratios: dict[str, list[float]] = {name: [] for name in ("kernels", "models", "estimators")}
     for _ in range(7):
         base = _seconds_elsewhere("import gpytorch")
-        for name, found in ratios.items():
-            found.append(_seconds_elsewhere(f"from gpytorch_nkn.{name} import *") / base)
-    return {name: (median(found), _COMPILED) for name, found in ratios.items()}
+        for name, values in ratios.items():
+            values.append(_seconds_elsewhere(f"from gpytorch_nkn.{name} import *") / base)
+    return {name: (median(values), _COMPILED) for name, values in ratios.items()}
 
 
 def _seconds_elsewhere(code: str) -> float:
@@ -243,11 +243,11 @@ def run(case: str, code: int) -> dict:
             return {"figures": CASES[case]()}
         unit = training_step("RBF, stock", 1, 500)
         before = [_seconds(unit) for _ in range(6)][1:]
-        found: Figures = {}
-        total = _seconds(lambda: found.update(CASES[case]()))
+        figures: Figures = {}
+        total = _seconds(lambda: figures.update(CASES[case]()))
         after = [_seconds(unit) for _ in range(5)]
-        found[_TIME_OF_CASE] = total / median(before + after), _WHOLE_FIT
-        return {"seconds": total, "figures": found}
+        figures[_TIME_OF_CASE] = total / median(before + after), _WHOLE_FIT
+        return {"seconds": total, "figures": figures}
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
@@ -291,9 +291,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     now: list[list[str]] = []
 
     def remembered(rows: list[dict]) -> dict[str, Table]:
-        found = tables(rows)
-        now.extend(found["golden"].rows)
-        return found
+        results = tables(rows)
+        now.extend(results["golden"].rows)
+        return results
 
     failures = replace(BENCHMARK, tables=remembered).main(argv)
     differences = 0

@@ -74,8 +74,8 @@ _PARTS = {"steps": _steps, "grids": _grids, "botorch": _botorch}
 def run(part: str, device: str, turns: int) -> dict:
     """A line for each way of the comparisons of a part."""
     place = torch.device(device)
-    found = _PARTS[part](place, place.type == "cpu")
-    return {"lines": [line for one in found for line in _compare(*one, place, turns)]}
+    cases = _PARTS[part](place, place.type == "cpu")
+    return {"lines": [line for case in cases for line in _compare(*case, place, turns)]}
 
 
 def _compare(title: str, makes: dict, device: torch.device, turns: int) -> list[dict]:
@@ -101,9 +101,9 @@ def _compare(title: str, makes: dict, device: torch.device, turns: int) -> list[
         except torch.cuda.OutOfMemoryError:
             continue
     seconds = ratios_in_turn(steps, turns, clock) if steps else {}
-    for name, own in seconds.items():
-        ratios = [a / b for a, b in zip(own, next(iter(seconds.values())), strict=True)]
-        lines[name]["ms"] = f"{1e3 * median(own):.4g}"
+    for name, times in seconds.items():
+        ratios = [a / b for a, b in zip(times, next(iter(seconds.values())), strict=True)]
+        lines[name]["ms"] = f"{1e3 * median(times):.4g}"
         lines[name]["x the first"] = f"{median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
     return list(lines.values())
 
@@ -112,12 +112,12 @@ def _waits(step: Step) -> int:
     """Count how often the device waited for Python in a step."""
     torch.cuda.set_sync_debug_mode("warn")
     try:
-        with warnings.catch_warnings(record=True) as found:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             step()
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    return sum("synchroniz" in str(warning.message) for warning in found)
+    return sum("synchroniz" in str(warning.message) for warning in caught)
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:

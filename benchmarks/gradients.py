@@ -51,10 +51,10 @@ def _rbf(dim):
 
 
 def _network(dim):
-    parts = [get_covar_module_with_dim_scaled_prior(dim) for _ in range(2)]
-    for part, factor in zip(parts, (0.7, 0.25), strict=True):
-        part.lengthscale = factor * dim**0.5
-    return GradientKernel(NeuralKernelNetwork(parts, [Linear(2, 1, weights="simplex")]))
+    kernels = [get_covar_module_with_dim_scaled_prior(dim) for _ in range(2)]
+    for kernel, factor in zip(kernels, (0.7, 0.25), strict=True):
+        kernel.lengthscale = factor * dim**0.5
+    return GradientKernel(NeuralKernelNetwork(kernels, [Linear(2, 1, weights="simplex")]))
 
 
 _METHODS = {

@@ -199,7 +199,7 @@ def waves_iteration(*shape: int, device: torch.device | str = "cpu") -> Callable
     values = waves + 0.3 * np.random.default_rng(0).standard_normal(shape)
     mask = np.zeros(shape, dtype=bool)
     share = zip(shape, _HOLE, strict=False)
-    mask[tuple(slice(side // 4, side // 4 + round(part * side)) for side, part in share)] = True
+    mask[tuple(slice(side // 4, side // 4 + round(frac * side)) for side, frac in share)] = True
     coordinates, targets, missing = grid = standardized_grid(values, mask, dtype=torch.float32)
     kernels = [kernel.to(device) for kernel in start_kernels(*grid)]
     grid = [x.to(device) for x in coordinates], targets.to(device), missing.to(device)

@@ -35,7 +35,7 @@ def run(function: str, method: str, rows: int, inducing: int, epochs: int, batch
     rng = np.random.default_rng(0)
     x = rng.uniform(size=(rows + 20_000, 8))
     make, noise = _FUNCTIONS[function]
-    f = np.concatenate([make(part) for part in np.array_split(x, 1 + len(x) // 20_000)])
+    f = np.concatenate([make(block) for block in np.array_split(x, 1 + len(x) // 20_000)])
     y = f + noise * rng.standard_normal(len(x))
     kind = method.split("-")[0]
     fit = {"svgp": _sparse, "sgpr": _sparse, "lightgbm": _lightgbm}
@@ -69,8 +69,8 @@ def _sparse(method: str, x: np.ndarray, y: np.ndarray, inducing: int, epochs: in
         fit_sparse_gp(model, max_iterations=20, seed=0, progress=False)
 
     def predict(x: np.ndarray, y: np.ndarray) -> tuple:
-        found = model.predict(tensor(x), observation_noise=True)
-        mean, variance = (part.squeeze(-1).numpy() for part in found)
+        moments = model.predict(tensor(x), observation_noise=True)
+        mean, variance = (moment.squeeze(-1).numpy() for moment in moments)
         return mean, norm.logpdf(y, mean, np.sqrt(variance)).mean()
 
     return predict
@@ -111,10 +111,10 @@ _FUNCTIONS = {"waves": (_waves, 0.3), "arm": (_arm, 0.2)}
 
 def tables(rows: list[dict]) -> dict[str, Table]:
     """Return a row for each model, the oracle last."""
-    found: dict[str, list[dict]] = {}
+    by_table: dict[str, list[dict]] = {}
     for row in rows:
         name = "large_tables_million" if row["rows"] > 500_000 else "large_tables"
-        found.setdefault(name, []).append(
+        by_table.setdefault(name, []).append(
             {
                 "model": _TITLES[row["method"]],
                 "RMSE": f"{row['rmse']:.4f}",
@@ -128,7 +128,7 @@ def tables(rows: list[dict]) -> dict[str, Table]:
     noise = _FUNCTIONS[rows[0]["function"]][1]
     density = -0.5 * math.log(2 * math.pi * math.e * noise**2)
     oracle = {"model": "oracle", "RMSE": f"{noise:.4f}", "log density": f"{density:.4f}"}
-    return {name: Table.of([*lines, oracle]) for name, lines in found.items()}
+    return {name: Table.of([*lines, oracle]) for name, lines in by_table.items()}
 
 
 BENCHMARK = Benchmark(

@@ -34,8 +34,8 @@ _LARGEST = 20_000  # number of last points that MSTL and AutoTBATS receive
 
 def _names() -> list[str]:
     root = os.environ.get("GPYTORCH_NKN_DATA")
-    found = sorted(Path(root, "long_series").glob("*.csv")) if root else []
-    others = [file.stem for file in found if file.stem not in _SEASONS]
+    files = sorted(Path(root, "long_series").glob("*.csv")) if root else []
+    others = [file.stem for file in files if file.stem not in _SEASONS]
     return [*_SEASONS, *others]
 
 
@@ -72,7 +72,7 @@ def run(series: str, horizon: str, origin: int, method: str) -> dict:
         "length": past.size,
         "steps": steps,
         **score(forecast, future, scale),
-        "thirds": [float(part.mean()) for part in thirds],
+        "thirds": [float(third.mean()) for third in thirds],
         "below": float((future < low).mean()),
         "above": float((future > high).mean()),
         "seconds": seconds,
@@ -92,11 +92,11 @@ def _prophet(y: np.ndarray, horizon: int, frequency: str, cycle: int) -> dict:
     model.fit(pd.DataFrame({"ds": times[: y.size], "y": y}))
     ahead = pd.DataFrame({"ds": times[y.size :]})
     draws = model.predictive_samples(ahead)["yhat"]
-    found = {"mean": model.predict(ahead)["yhat"].to_numpy()}
+    forecast = {"mean": model.predict(ahead)["yhat"].to_numpy()}
     for level in (80, 95):
         low, high = np.percentile(draws, [50 - level / 2, 50 + level / 2], axis=1)
-        found |= {f"lo-{level}": low, f"hi-{level}": high}
-    return found
+        forecast |= {f"lo-{level}": low, f"hi-{level}": high}
+    return forecast
 
 
 def _mean(rows: list[dict], name: str) -> float:
@@ -105,24 +105,24 @@ def _mean(rows: list[dict], name: str) -> float:
 
 def tables(rows: list[dict]) -> dict[str, Table]:
     """Return a row for each series and horizon, and a summary of each method."""
-    lines, found = [], {}
+    lines, by_method = [], {}
     for key, group in grouped(rows, "series", "horizon").items():
         line: dict[str, object] = {"series": key[0], "steps": group[0]["steps"]}
         line["windows"] = len({row["origin"] for row in group})
         of = grouped(group, "method")
-        for method, part in of.items():
-            found.setdefault(method, []).append((part, of))
-            line[f"{method}, MASE"] = f"{_mean(part, 'mase'):.3f}"
+        for method, runs in of.items():
+            by_method.setdefault(method, []).append((runs, of))
+            line[f"{method}, MASE"] = f"{_mean(runs, 'mase'):.3f}"
         for method in ("default", "fast"):
             if method in of:
                 line[f"{method}, 95 % coverage"] = f"{_mean(of[method], '95'):.0%}"
                 line[f"{method}, MSIS"] = f"{_mean(of[method], 'msis'):.2f}"
         lines.append(line)
     summary = []
-    for method, parts in found.items():
+    for method, parts in by_method.items():
         best = [  # errors relative to the best of the peers
-            _mean(part, "mase") / min(_mean(of[peer], "mase") for peer in _PEERS if peer in of)
-            for part, of in parts
+            _mean(runs, "mase") / min(_mean(of[peer], "mase") for peer in _PEERS if peer in of)
+            for runs, of in parts
             if any(peer in of for peer in _PEERS)
         ]
         line = {"method": method}
@@ -130,7 +130,7 @@ def tables(rows: list[dict]) -> dict[str, Table]:
             line["MASE / best peer, geometric mean"] = f"{np.exp(np.mean(np.log(best))):.3f}"
             for limit in (1, 1.2):
                 line[f"at most {limit}"] = f"{np.mean(np.array(best) <= limit):.0%}"
-        pooled = [row for part, _ in parts for row in part]
+        pooled = [row for runs, _ in parts for row in runs]
         thirds = np.mean([row["thirds"] for row in pooled], axis=0)
         line["95 % coverage"] = f"{_mean(pooled, '95'):.1%}"
         line["by thirds"] = ", ".join(f"{third:.0%}" for third in thirds)

@@ -47,8 +47,8 @@ def _cokriging() -> Drawn:
 def _sensors() -> Drawn:
     """Draw ten days of four sensors; each fails twice for a day and a half."""
     x = torch.linspace(0, 1, 160)[:, None]
-    shared, own = _fields([0.3], x), _fields([0.1] * 4, x)
-    y = torch.sin(20 * torch.pi * (x + 0.005 * torch.randn(4))) + shared + 0.3 * own
+    shared, individual = _fields([0.3], x), _fields([0.1] * 4, x)
+    y = torch.sin(20 * torch.pi * (x + 0.005 * torch.randn(4))) + shared + 0.3 * individual
     begins = torch.rand(4, 2) * 0.85
     return x, y, ((x[:, :, None] < begins) | (x[:, :, None] > begins + 0.15)).all(-1)
 
@@ -72,9 +72,9 @@ def _apart(make: Callable[..., Any], fit: Callable[[Any], Any]) -> Callable[...,
         mean, variance = torch.zeros(len(new)), torch.zeros(len(new))
         for t in task.unique():
             model = fit(make(x[task == t], y[task == t, None]))
-            found = model.posterior(new[new_task == t], observation_noise=True)
-            mean[new_task == t] = found.mean[:, 0].detach()
-            variance[new_task == t] = found.variance[:, 0].detach()
+            posterior = model.posterior(new[new_task == t], observation_noise=True)
+            mean[new_task == t] = posterior.mean[:, 0].detach()
+            variance[new_task == t] = posterior.variance[:, 0].detach()
         return mean, variance
 
     return predict
@@ -86,9 +86,9 @@ def _joint(make: Callable[..., Any], fit: Callable[[Any], Any], multi: bool) -> 
     def predict(x: Tensor, task: Tensor, y: Tensor, new: Tensor, new_task: Tensor) -> Any:
         model = fit(make(torch.cat([x, task[:, None]], -1), y[:, None]))
         points = new if multi else torch.cat([new, new_task[:, None]], -1)
-        found = model.posterior(points, observation_noise=True)
+        posterior = model.posterior(points, observation_noise=True)
         column = new_task.long()[:, None] if multi else torch.zeros(len(new), 1).long()
-        return [part.detach().gather(-1, column)[:, 0] for part in (found.mean, found.variance)]
+        return [m.detach().gather(-1, column)[:, 0] for m in (posterior.mean, posterior.variance)]
 
     return predict
 
@@ -142,8 +142,8 @@ def tables(rows: list[dict]) -> dict[str, Table]:
     base = [row for row in rows if row["method"] == "NKNSingleTaskGP per output"]
 
     def gain(set: str, runs: list[dict]) -> str:
-        own = [row for row in runs if row["set"] == set]
-        return mean_and_error(paired(own, base, "density", "set", "split"), sign="+")
+        in_set = [row for row in runs if row["set"] == set]
+        return mean_and_error(paired(in_set, base, "density", "set", "split"), sign="+")
 
     cells: dict[str, Cell] = {set: partial(gain, set) for set in _SETS}
     return {"outputs": summary(rows, ("method",), {**cells, "CPU s": mean("seconds", ".1f")})}

@@ -73,15 +73,15 @@ def _peers(image: np.ndarray, mask: np.ndarray) -> dict[str, np.ndarray]:
     """Return results of other installed methods."""
     from skimage.restoration import inpaint_biharmonic
 
-    found = {"biharmonic": inpaint_biharmonic(np.where(mask, 0, image), mask)}
+    fills = {"biharmonic": inpaint_biharmonic(np.where(mask, 0, image), mask)}
     try:
         import cv2
     except ImportError:
-        return found
+        return fills
     levels = np.where(mask, 0, np.round(255 * image)).astype(np.uint8)
     for name, method in (("Telea", cv2.INPAINT_TELEA), ("Navier-Stokes", cv2.INPAINT_NS)):
-        found[name] = cv2.inpaint(levels, mask.astype(np.uint8), 3, method) / 255
-    return found
+        fills[name] = cv2.inpaint(levels, mask.astype(np.uint8), 3, method) / 255
+    return fills
 
 
 def psnr(truth: np.ndarray, filled: np.ndarray, mask: np.ndarray) -> float:
@@ -107,23 +107,23 @@ def run(image: str, missing: str, seed: int, budget: float) -> dict:
 
 def tables(rows: list[dict]) -> dict[str, Table]:
     """Return a row for each image and mask."""
-    found: dict[str, list[dict]] = {}
+    by_table: dict[str, list[dict]] = {}
     for row in sorted(rows, key=lambda row: MASKS.index(row["missing"])):
-        own, *others = row["fills"].values()
+        ours, *others = row["fills"].values()
         name = "photographs_seen" if row["image"] in _SEEN else "photographs_unseen"
         name = name if row["missing"] in MASKS[:4] else "photographs_extrapolated"
-        found.setdefault(name, []).append(
+        by_table.setdefault(name, []).append(
             {
                 "image": row["image"],
                 "missing": row["missing"],
                 **{fill: f"{value:.1f}" for fill, value in row["fills"].items()},
-                "to the best": f"{own - max(others):+.1f}",
+                "to the best": f"{ours - max(others):+.1f}",
                 "95 % coverage": f"{row['covered']:.0%}",
                 "CPU s": f"{row['seconds']:.1f}",
                 "weights": ", ".join(f"{k} {v:.2f}" for k, v in row["weights"].items()),
             }
         )
-    return {name: Table.of(lines) for name, lines in found.items()}
+    return {name: Table.of(lines) for name, lines in by_table.items()}
 
 
 BENCHMARK = Benchmark(

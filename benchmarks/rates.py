@@ -90,8 +90,8 @@ def _tuned(make: Callable[..., Any], options: dict[str, Any]) -> Callable[..., A
             for rows, new in KFold(5, shuffle=True, random_state=seed).split(X):
                 model = make(seed, **tried)
                 model.fit(X[rows], y[rows] / exposure[rows], sample_weight=exposure[rows])
-                found = exposure[new] * np.maximum(model.predict(X[new]), _LEAST)
-                losses.append(mean_poisson_deviance(y[new], found))
+                predicted = exposure[new] * np.maximum(model.predict(X[new]), _LEAST)
+                losses.append(mean_poisson_deviance(y[new], predicted))
             return float(np.mean(losses))
 
         chosen, _ = random_search(loss, options, {}, seed=seed, seconds=tuning)
@@ -124,8 +124,8 @@ def run(set: str, split: int, method: str, tuning: float) -> dict:
     given = train_test_split(X, y.astype(float), exposure, test_size=1 / 3, random_state=split)
     X, new_X, y, new_y, exposure, new_exposure = given
     rates, seconds = timed(lambda: _METHODS[method](X, y, exposure, split, tuning).predict(new_X))
-    found = new_exposure * np.maximum(rates, _LEAST)
-    return {"deviance": float(mean_poisson_deviance(new_y, found)), "seconds": seconds}
+    predicted = new_exposure * np.maximum(rates, _LEAST)
+    return {"deviance": float(mean_poisson_deviance(new_y, predicted)), "seconds": seconds}
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:

@@ -96,20 +96,20 @@ def _random_kernel(rng: np.random.Generator, term: Term) -> Kernel:
         low, high = (end * math.sqrt(len(term)) for end in (0.3, 0.5))
         kernel.lengthscale = torch.tensor([_log_uniform(rng, low, high) for _ in term])
         return kernel
-    parts: list[Kernel] = []
+    factors: list[Kernel] = []
     for kind in term:
         if kind == "LIN":
             # x - 1/2 has a variance of 1/12 over the span
-            parts.append(_Centered().initialize(variance=12.0))
+            factors.append(_Centered().initialize(variance=12.0))
         elif kind == "PER":
-            part = ZeroMeanPeriodicKernel()
-            part.period_length = 1 / _log_uniform(rng, 6, 12)
-            part.lengthscale = _log_uniform(rng, 0.3, 1.5)
-            parts.append(part)
+            periodic = ZeroMeanPeriodicKernel()
+            periodic.period_length = 1 / _log_uniform(rng, 6, 12)
+            periodic.lengthscale = _log_uniform(rng, 0.3, 1.5)
+            factors.append(periodic)
         else:
             widest = 0.5 if "PER" in term else 0.4
-            parts.append(RBFKernel().initialize(lengthscale=_log_uniform(rng, 0.25, widest)))
-    return math.prod(parts[1:], start=parts[0])
+            factors.append(RBFKernel().initialize(lengthscale=_log_uniform(rng, 0.25, widest)))
+    return math.prod(factors[1:], start=factors[0])
 
 
 class _Centered(LinearKernel):
@@ -166,23 +166,23 @@ def _terms(x: Tensor, y: Tensor, seed: int) -> list[Term]:
         return _groups(effects(model, max_effects=x.size(-1) ** 2, seed=seed))
     network = NeuralKernelNetwork.time_series(sparsity="l1")
     model = fit_best_of(_StandardisedGP(x, y, network), restarts=1, seed=seed, progress=False)
-    found = simplify(model, max_candidates=10, zero_mean=True)
+    simplified = simplify(model, max_candidates=10, zero_mean=True)
     shares: dict[Term, float] = {}
-    for part in found.parts:
+    for part in simplified.parts:
         term = canonical(map(_kind, part.factors))
         shares[term] = shares.get(term, 0.0) + part.posterior_share
     shares.pop((), None)
     return sorted(shares, key=shares.__getitem__, reverse=True)
 
 
-def _groups(found: Effects) -> list[Term]:
+def _groups(effects: Effects) -> list[Term]:
     """Return columns with an effect, grouped by interactions of pairs."""
-    groups = [{column} for column in (found.total_order >= _VISIBLE).nonzero()[0].tolist()]
-    for pair in found.pairs:
+    groups = [{column} for column in (effects.total_order >= _VISIBLE).nonzero()[0].tolist()]
+    for pair in effects.pairs:
         linked = [group for group in groups if group & set(pair.columns)]
         groups = [group for group in groups if group not in linked]
         groups.append(set(pair.columns).union(*linked))
-    groups.sort(key=lambda group: -sum(found.total_order[column] for column in group))
+    groups.sort(key=lambda group: -sum(effects.total_order[column] for column in group))
     return [tuple(sorted(group)) for group in groups]
 
 
@@ -218,10 +218,10 @@ def canonical(term: Iterable) -> Term:
 
 def score(terms: Sequence[Term], truth: Sequence[Term]) -> tuple[bool, float]:
     """Return whether leading terms are the true ones, and the share that is within a true one."""
-    found = [term for term in dict.fromkeys(map(canonical, terms)) if term][: len(truth)]
+    leading = [term for term in dict.fromkeys(map(canonical, terms)) if term][: len(truth)]
     true = [canonical(term) for term in truth]
-    within = sum(any(set(term) <= set(other) for other in true) for term in found)
-    return set(found) == set(true), within / len(true)
+    within = sum(any(set(term) <= set(other) for other in true) for term in leading)
+    return set(leading) == set(true), within / len(true)
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:

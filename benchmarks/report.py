@@ -97,12 +97,12 @@ class Table(NamedTuple):
     def wide(self, across: str, value: str) -> Table:
         """Pivot the table: rows by the first column, columns of ``value`` by ``across``."""
         methods = list(dict.fromkeys(self.column(across)))
-        found: dict[str, dict[str, str]] = {}
+        by_row: dict[str, dict[str, str]] = {}
         for row, method, cell in zip(
             self.rows, self.column(across), self.column(value), strict=True
         ):
-            found.setdefault(row[0], {})[method] = cell
-        rows = [[name, *(cells.get(m, "") for m in methods)] for name, cells in found.items()]
+            by_row.setdefault(row[0], {})[method] = cell
+        rows = [[name, *(cells.get(m, "") for m in methods)] for name, cells in by_row.items()]
         return Table([self.columns[0], *methods], rows)
 
     def markdown(self) -> str:
@@ -152,7 +152,7 @@ def render(text: str) -> str:
 
 def numbers(cell: str) -> list[float]:
     """Return the numbers of a cell or a sentence."""
-    return [float(found.replace(",", "")) for found in re.findall(_NUMBER, cell)]
+    return [float(number.replace(",", "")) for number in re.findall(_NUMBER, cell)]
 
 
 def check_quotes(text: str) -> tuple[str, list[str]]:
@@ -181,10 +181,10 @@ def check_quotes(text: str) -> tuple[str, list[str]]:
 
 def grouped(rows: Iterable[dict], *keys: str) -> dict[Any, list[dict]]:
     """Group rows by the value of a key or of several keys, in order of appearance."""
-    found: dict[Any, list[dict]] = {}
+    groups: dict[Any, list[dict]] = {}
     for row in rows:
-        found.setdefault(itemgetter(*keys)(row), []).append(row)
-    return found
+        groups.setdefault(itemgetter(*keys)(row), []).append(row)
+    return groups
 
 
 Cell = Callable[[list[dict]], object]
@@ -210,11 +210,11 @@ def mean(name: str, form: str) -> Cell:
     return lambda runs: format(statistics.fmean(row[name] for row in runs), form)
 
 
-def paired(own: Iterable[dict], base: Iterable[dict], value: str, *keys: str) -> list[float]:
-    """Return differences of a value, own minus base, over common keys."""
+def paired(runs: Iterable[dict], base: Iterable[dict], value: str, *keys: str) -> list[float]:
+    """Return differences of a value, runs minus base, over common keys."""
     case = itemgetter(*keys)
     by_case = {case(row): row[value] for row in base}
-    return [row[value] - by_case[case(row)] for row in own if case(row) in by_case]
+    return [row[value] - by_case[case(row)] for row in runs if case(row) in by_case]
 
 
 def mean_ranks(cases: Iterable[Mapping[str, float]], methods: Sequence[str]) -> dict[str, float]:

@@ -228,8 +228,8 @@ def _append(path: Path, row: dict) -> None:
 def timed(function: Callable[[], Any]) -> tuple[Any, float]:
     """Return a function's result and its CPU seconds, child processes included."""
     begin = time.process_time() + sum(os.times()[2:4])
-    found = function()
-    return found, time.process_time() + sum(os.times()[2:4]) - begin
+    result = function()
+    return result, time.process_time() + sum(os.times()[2:4]) - begin
 
 
 def random_search(
@@ -244,13 +244,13 @@ def random_search(
 
     The search begins with the options ``first``; an empty space has no others.
     """
-    begin, best, found = time.process_time(), loss(first), first
+    begin, smallest, best = time.process_time(), loss(first), first
     for options in ParameterSampler(space, 10_000, random_state=seed) if space else ():
         if time.process_time() - begin >= seconds:
             break
-        if (value := loss(options)) < best:
-            best, found = value, options
-    return found, best
+        if (value := loss(options)) < smallest:
+            smallest, best = value, options
+    return best, smallest
 
 
 def boosting(library: str, kind: str, seed: int, **options: Any) -> Any:

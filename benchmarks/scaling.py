@@ -75,7 +75,7 @@ def _table(size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _tensors(size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    x, y = (torch.from_numpy(part) for part in _table(size))
+    x, y = (torch.from_numpy(array) for array in _table(size))
     return math.sqrt(12) * (x - 0.5), y.unsqueeze(-1)
 
 
@@ -148,10 +148,10 @@ def tables(rows: list[dict]) -> dict[str, Table]:
         for row in runs:
             slopes = {"exponent of seconds": "", "exponent of memory": ""}
             if row is runs[-1] and len(runs) > 1:
-                sizes = [one["rows"] for one in upper]
-                for what in ("seconds", "memory"):
-                    value = exponent(sizes, [one[what] for one in upper])
-                    slopes[f"exponent of {what}"] = f"{value:.2f}"
+                sizes = [r["rows"] for r in upper]
+                for quantity in ("seconds", "memory"):
+                    value = exponent(sizes, [r[quantity] for r in upper])
+                    slopes[f"exponent of {quantity}"] = f"{value:.2f}"
             cells = {"CPU s": f"{row['seconds']:.3g}", "GB": f"{row['memory']:.2g}"}
             lines.append({"way": way, "rows": f"{row['rows']:,}", **cells, **slopes})
     return {"scaling": Table.of(lines)}

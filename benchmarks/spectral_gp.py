@@ -63,12 +63,12 @@ def run(set: str, seed: int, method: str, rows: int) -> dict:
     else:
         table = load_regression(set) if set in _UCI else load_askl_table(set)
         parts = table.split(seed)
-    x, y, new_x, new_y = (torch.from_numpy(part) for part in standardized(*parts))
+    x, y, new_x, new_y = (torch.from_numpy(array) for array in standardized(*parts))
     model, seconds = timed(lambda: _fit(method, x, y, seed))
     with torch.no_grad():
-        found = [model.posterior(part, observation_noise=True) for part in new_x.split(500)]
-        mean = torch.cat([posterior.mean.squeeze(-1) for posterior in found])
-        variance = torch.cat([posterior.variance.squeeze(-1) for posterior in found])
+        blocks = [model.posterior(block, observation_noise=True) for block in new_x.split(500)]
+        mean = torch.cat([posterior.mean.squeeze(-1) for posterior in blocks])
+        variance = torch.cat([posterior.variance.squeeze(-1) for posterior in blocks])
     density = torch.distributions.Normal(mean, variance.sqrt()).log_prob(new_y)
     return {
         "n": len(x),
@@ -98,18 +98,18 @@ def tables(rows: list[dict]) -> dict[str, Table]:
         by_method = grouped(runs, "method")
         if len(by_method) < 2:
             continue
-        base, own = by_method["RBF"], by_method["SpectralGP"]
+        base, ours = by_method["RBF"], by_method["SpectralGP"]
         rmse = {row["seed"]: row["rmse"] for row in base}
-        ratios = [row["rmse"] / rmse[row["seed"]] for row in own if row["seed"] in rmse]
+        ratios = [row["rmse"] / rmse[row["seed"]] for row in ours if row["seed"] in rmse]
         lines.append(
             {
-                "set": f"{name} ({len(own)})",
+                "set": f"{name} ({len(ours)})",
                 "rows": f"{base[0]['n']:,}",
                 "NLPD, RBF": f"{statistics.fmean(row['nlpd'] for row in base):.3f}",
-                "SpectralGP less RBF": mean_and_error(paired(own, base, "nlpd", "seed"), sign="+"),
+                "SpectralGP less RBF": mean_and_error(paired(ours, base, "nlpd", "seed"), sign="+"),
                 "RMSE, ratio": f"{statistics.fmean(ratios):.3f}",
                 "seconds, RBF": f"{statistics.fmean(row['seconds'] for row in base):.0f}",
-                "SpectralGP": f"{statistics.fmean(row['seconds'] for row in own):.0f}",
+                "SpectralGP": f"{statistics.fmean(row['seconds'] for row in ours):.0f}",
             }
         )
     return {"spectral_gp": Table.of(lines)}

@@ -74,7 +74,7 @@ def training_step(
     x = 3 * torch.rand(num_points, dim, generator=generator, dtype=torch.float64)
     noise = torch.randn(num_points, generator=generator, dtype=torch.float64)
     to = {"dtype": torch.float64, **to}
-    x, y = (part.to(**to) for part in (x, torch.sin(3 * x.sum(-1)) + 0.1 * noise))
+    x, y = (tensor.to(**to) for tensor in (x, torch.sin(3 * x.sum(-1)) + 0.1 * noise))
     model = Regression(x, y, _kernel(name, dim)).to(**to).train()
     if likelihood == "fused":
         recipe = Recipe(adam_steps=steps, lbfgs_iterations=0)
@@ -118,25 +118,25 @@ def run(dim: int, points: int, way: str, what: str, turns: int) -> dict:
     seconds = ratios_in_turn(steps, count, time.perf_counter)
     parts = _STEPS if _WAYS[way][2] == "fused" else 1
     pairs = zip(seconds[way], seconds[_BASE], strict=True)
-    ratios = [own / parts / base for own, base in pairs]
-    found = {"value": median(ratios), "low": min(ratios), "high": max(ratios)}
-    return {**found, "ms": 1e3 * median(seconds[_BASE])}
+    ratios = [step_time / parts / base_time for step_time, base_time in pairs]
+    figures = {"value": median(ratios), "low": min(ratios), "high": max(ratios)}
+    return {**figures, "ms": 1e3 * median(seconds[_BASE])}
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
     """Return a table for each network, and for the memory."""
-    found: dict[str, dict[str, dict[str, str]]] = {}
+    by_table: dict[str, dict[str, dict[str, str]]] = {}
     for row in rows:
         name = "step_1d" if row["dim"] == 1 else "step_8d"
         name = "step_memory" if row["what"] == "memory" else name
-        line = found.setdefault(name, {}).setdefault(row["way"], {"way": row["way"]})
+        line = by_table.setdefault(name, {}).setdefault(row["way"], {"way": row["way"]})
         cell = f"{row['value']:.1f}"
         if row["what"] == "time":
             cell = f"{row['value']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
             if row["way"] == _BASE:
                 cell = f"{row['ms']:.1f} ms"
         line[f"N = {row['points']:,}"] = cell
-    return {name: Table.of(list(lines.values())) for name, lines in found.items()}
+    return {name: Table.of(list(lines.values())) for name, lines in by_table.items()}
 
 
 BENCHMARK = Benchmark(

@@ -108,8 +108,8 @@ def run(set: str, split: int, method: str, rows: int, tuning: float) -> dict:
     step = resolution(np.concatenate([y, new_y]))
     (mean, quantiles, density), fitting = timed(lambda: _METHODS[method](X, y, split, tuning))
     means, predicting = timed(lambda: mean(new_X))
-    found = {"fit": fitting, "predict": predicting}
-    return found | _scores(means, quantiles(new_X, _LEVELS), density, new_X, new_y, step)
+    seconds = {"fit": fitting, "predict": predicting}
+    return seconds | _scores(means, quantiles(new_X, _LEVELS), density, new_X, new_y, step)
 
 
 def _scores(means, quantiles, density, new_X, new_y, step: float | None) -> dict:
@@ -178,8 +178,8 @@ def _points(
             errors[test] = make(seed, **options).fit(X[train], y[train]).predict(X[test]) - y[test]
         return float(np.sqrt(np.mean(errors**2)))
 
-    found, best = random_search(error, space or {}, first, seed=seed, seconds=tuning)
-    model = make(seed, **found).fit(X, y)
+    options, best = random_search(error, space or {}, first, seed=seed, seconds=tuning)
+    model = make(seed, **options).fit(X, y)
     return normal(lambda new: (model.predict(new), best))
 
 
@@ -202,8 +202,8 @@ def _ngboost(X: np.ndarray, y: np.ndarray, seed: int, tuning: float) -> Fitted:
     model = NGBRegressor(random_state=seed, verbose=False).fit(X, y)
 
     def moments(new: np.ndarray) -> tuple:
-        found = model.pred_dist(new)
-        return found.loc, found.scale
+        distribution = model.pred_dist(new)
+        return distribution.loc, distribution.scale
 
     return normal(moments)
 
@@ -241,8 +241,8 @@ def _single_task(X: np.ndarray, y: np.ndarray, seed: int, tuning: float) -> Fitt
 
     def moments(new: np.ndarray) -> tuple:
         with torch.no_grad():
-            found = model.posterior(torch.from_numpy(new), observation_noise=True)
-            return found.mean.numpy()[:, 0], found.variance.sqrt().numpy()[:, 0]
+            posterior = model.posterior(torch.from_numpy(new), observation_noise=True)
+            return posterior.mean.numpy()[:, 0], posterior.variance.sqrt().numpy()[:, 0]
 
     return normal(moments)
 
@@ -286,16 +286,16 @@ def tables(rows: list[dict]) -> dict[str, Table]:
     """Return mean ranks, our errors and the best of the others, and scores of larger sets."""
     cells = {"RMSE": mean("rmse", ".3g"), "CRPS": mean("crps", ".3g"), "CPU s": mean("fit", ".3g")}
     larger = summary([r for r in rows if r["set"] in _LARGER], ("set", "method"), cells)
-    found = {"tables_larger": larger} if larger.rows else {}
+    results = {"tables_larger": larger} if larger.rows else {}
     seen, unseen = [], []
     for row in rows:
         if row["set"] not in _LARGER:
             (seen if row["split"] < _SEEN_SPLITS else unseen).append(row)
     if seen:
-        found["tables_ranks"], found["tables_best"] = _compared(seen)
+        results["tables_ranks"], results["tables_best"] = _compared(seen)
     if unseen:
-        found["tables_unseen_ranks"], found["tables_unseen_best"] = _compared(unseen)
-    return found
+        results["tables_unseen_ranks"], results["tables_unseen_best"] = _compared(unseen)
+    return results
 
 
 def _compared(rows: list[dict]) -> tuple[Table, Table]:
@@ -303,18 +303,18 @@ def _compared(rows: list[dict]) -> tuple[Table, Table]:
     for (name, method), runs in grouped(rows, "set", "method").items():
         for score in _SCORES:
             if None not in (values := [row[score] for row in runs]):
-                found = statistics.fmean(values)
-                means.setdefault(score, {}).setdefault(name, {})[method] = found
-    ranks = {score: _ranks(list(found.values()), score) for score, found in means.items()}
+                average = statistics.fmean(values)
+                means.setdefault(score, {}).setdefault(name, {})[method] = average
+    ranks = {score: _ranks(list(by_set.values()), score) for score, by_set in means.items()}
     lines = []
     for method, runs in grouped(rows, "method").items():
         line = {"method": method}
         for score, title in _SCORES.items():
             value = ranks.get(score, {}).get(method)
             line[f"rank by {title}"] = "" if value is None else f"{value:.2f}"
-        for what in ("fit", "predict"):
-            seconds = statistics.median(row[what] for row in runs)
-            line[f"{what} CPU s, median"] = f"{seconds:.3g}"
+        for stage in ("fit", "predict"):
+            seconds = statistics.median(row[stage] for row in runs)
+            line[f"{stage} CPU s, median"] = f"{seconds:.3g}"
         line["90 % coverage"] = f"{statistics.fmean(row['covered'] for row in runs):.1%}"
         lines.append(line)
     lines.sort(key=lambda line: line["rank by CRPS"])
@@ -323,11 +323,11 @@ def _compared(rows: list[dict]) -> tuple[Table, Table]:
         line = {"set": name}
         for score in ("rmse", "crps"):
             others = dict(means[score][name])
-            own = others.pop("NKNRegressor", None)
-            if own is not None and others:
+            ours = others.pop("NKNRegressor", None)
+            if ours is not None and others:
                 other = min(others, key=others.__getitem__)
                 line[f"best other by {_SCORES[score]}"] = other
-                line[f"our {_SCORES[score]} / its"] = f"{own / others[other]:.3f}"
+                line[f"our {_SCORES[score]} / its"] = f"{ours / others[other]:.3f}"
         best.append(line)
     return Table.of(lines), Table.of(best)
 

@@ -52,12 +52,12 @@ def run(case: str, method: str, seed: int, restarts: int) -> dict:
     truth, mask = load_texture(name, ends) if corner else load_texture(name)
     image = np.where(mask, np.nan, truth)
     (filled, std), seconds = timed(lambda: _fill(method, image, mask, seed, restarts))
-    found = {"smse": smse(truth, filled, mask), "seconds": seconds}
+    scores = {"smse": smse(truth, filled, mask), "seconds": seconds}
     if std is not None:
         y, mean, width = truth[mask], filled[mask], std[mask]
-        found["covered"] = float(np.mean(np.abs(y - mean) < 1.959964 * width))
-        found["nlpd"] = float(-norm.logpdf(y, mean, width).mean())
-    return found
+        scores["covered"] = float(np.mean(np.abs(y - mean) < 1.959964 * width))
+        scores["nlpd"] = float(-norm.logpdf(y, mean, width).mean())
+    return scores
 
 
 def _warm_up(method: str) -> None:

@@ -65,8 +65,8 @@ def _forecaster(**options) -> Callable:
         model = NKNForecaster(random_state=seed, progress=False, **options).fit(x, y)
         lower, upper = model.predict_interval(new_x)
         density = model.log_predictive_density(new_x, new_y)
-        found = {"lower": lower, "upper": upper, "log_density": density}
-        return {"mean": model.predict(new_x), **found}
+        interval = {"lower": lower, "upper": upper}
+        return {"mean": model.predict(new_x), **interval, "log_density": density}
 
     return predict
 
@@ -90,7 +90,7 @@ def _gp(make_kernel: Callable) -> Callable:
                 runs += [(value, len(runs), model)] if np.isfinite(value) else []
         with torch.no_grad():
             posterior = min(runs)[2].posterior(new, observation_noise=True)
-        mean, variance = (part.squeeze(-1).numpy() for part in (posterior.mean, posterior.variance))
+        mean, variance = (m.squeeze(-1).numpy() for m in (posterior.mean, posterior.variance))
         return _gaussian(norm(y.mean() + y.std() * mean, y.std() * variance**0.5), new_y)
 
     return predict
@@ -113,8 +113,8 @@ def _spectral_mixture(num_mixtures: int) -> Callable:
         step = float(x.squeeze(-1).unique().diff().median())
         peaks = 1 / candidate_periods(x.squeeze(-1).numpy(), y.numpy())[: num_mixtures // 2]
         trend = rng.uniform(0, 0.5 / span, 1)
-        rest = num_mixtures - 1 - peaks.size
-        random = np.exp(rng.uniform(np.log(1 / span), np.log(0.5 / step), rest))
+        num_random = num_mixtures - 1 - peaks.size
+        random = np.exp(rng.uniform(np.log(1 / span), np.log(0.5 / step), num_random))
         peaks = peaks * np.exp(0.02 * rng.standard_normal(peaks.size))
         # Widths of a frequency: correlation over a fraction of the span to several spans.
         lengths = span * np.exp(rng.uniform(np.log(0.1), np.log(3.0), num_mixtures))
@@ -135,9 +135,9 @@ def _auto_arima(x, y, new_x, new_y, seed) -> dict:
     months, ahead = (np.round(12 * (v - x[-1])).astype(int) for v in (x, new_x))
     grid = np.arange(months[0], 1)
     model = AutoARIMA(season_length=12).fit(np.interp(grid, months, y))  # gaps interpolated
-    found = model.predict(h=int(ahead.max()), level=[95])
-    std = (found["hi-95"] - found["mean"]) / norm.ppf(0.975)
-    return _gaussian(norm(found["mean"][ahead - 1], std[ahead - 1]), new_y)
+    forecast = model.predict(h=int(ahead.max()), level=[95])
+    std = (forecast["hi-95"] - forecast["mean"]) / norm.ppf(0.975)
+    return _gaussian(norm(forecast["mean"][ahead - 1], std[ahead - 1]), new_y)
 
 
 def _seasonal_naive(x, y, new_x, new_y, seed) -> dict:

@@ -113,7 +113,7 @@ def _fit(method: str, X: np.ndarray, y: np.ndarray, starts: int, recipe: Recipe)
 
     def moments(new_X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         inputs = torch.from_numpy(standardized(X, y, new_X, y)[2])
-        mean, variance = (part.numpy().ravel() for part in fitted.predict(inputs))
+        mean, variance = (moment.numpy().ravel() for moment in fitted.predict(inputs))
         return y.mean() + y.std() * mean, y.std() * np.sqrt(variance)
 
     return normal(moments)
@@ -170,16 +170,16 @@ def tables(rows: list[dict]) -> dict[str, Table]:
     if all(row["method"] == _OURS for row in rows):
         cells: dict[str, Cell] = {"ten random splits": _both(random), "PCA split": _both(pca)}
         return {"uci_now": summary(rows, ("set",), cells)}
-    found = {"uci": _scores(random, 0), "uci_pca": _scores(pca, 2), "uci_gain": _gains(rows)}
-    return {name: table for name, table in found.items() if table.rows}
+    results = {"uci": _scores(random, 0), "uci_pca": _scores(pca, 2), "uci_gain": _gains(rows)}
+    return {name: table for name, table in results.items() if table.rows}
 
 
 def _both(rows: list[dict]) -> Cell:
     """Return RMSE and log density of the rows of a set."""
 
     def cell(runs: list[dict]) -> str:
-        own = [row for row in rows if row["set"] == runs[0]["set"]]
-        return ", ".join(mean_and_error([r[n] for r in own]) for n in ("rmse", "density") if own)
+        same = [row for row in rows if row["set"] == runs[0]["set"]]
+        return ", ".join(mean_and_error([r[n] for r in same]) for n in ("rmse", "density") if same)
 
     return cell
 
@@ -220,11 +220,11 @@ def _gains(rows: list[dict]) -> Table:
             continue
         line: dict[str, str] = {"set": name}
         for ends in (False, True):
-            kept = {m: [r for r in o if (r["split"] == "pca") == ends] for m, o in peers.items()}
-            if not all(kept.values()):
+            split = {m: [r for r in o if (r["split"] == "pca") == ends] for m, o in peers.items()}
+            if not all(split.values()):
                 continue
-            best = max(kept, key=lambda m: statistics.fmean(r["density"] for r in kept[m]))
-            gaps = paired(ours, kept[best], "density", "split")
+            best = max(split, key=lambda m: statistics.fmean(r["density"] for r in split[m]))
+            gaps = paired(ours, split[best], "density", "split")
             if ends:
                 line["PCA split"] = f"{gaps[0]:+.3f} ({best})"
                 continue

@@ -240,9 +240,9 @@ def _forecast_all(
     from gpytorch_nkn.baselines import seasonal_naive_forecast
     from gpytorch_nkn.metrics import forecast_scores
 
-    found = forecaster.predict_distribution(task.times, covariates=task.covariates)
-    median, low, high = (found.quantile(level) for level in (0.5, 0.025, 0.975))
-    table = pd.DataFrame({"median": median, "std": found.std(), "lower95": low, "upper95": high})
+    mixture = forecaster.predict_distribution(task.times, covariates=task.covariates)
+    median, low, high = (mixture.quantile(level) for level in (0.5, 0.025, 0.975))
+    table = pd.DataFrame({"median": median, "std": mixture.std(), "lower95": low, "upper95": high})
     y, scores = task.observed, {}
     table["observed"] = np.nan if y is None else y
 
@@ -253,7 +253,7 @@ def _forecast_all(
                 y, mean=mean, lower=low, upper=high, log_density=density(y)
             )
 
-    add("NKN", found.log_density, median, low, high)
+    add("NKN", mixture.log_density, median, low, high)
     if y is not None:
         start = time.perf_counter()
         past = forecaster.observed_

@@ -96,7 +96,7 @@ class SeriesGP(ExactGP):
                 self.mean_module = LinearMean(data.x.size(-1)).initialize(weights=0.0, bias=0.0)
             if priors:
                 for name, scale in (("weights", 1.0), ("bias", 2.0)):
-                    closures = (partial(one, name=name) for one in (_get, _set))
+                    closures = (partial(accessor, name=name) for accessor in (_get, _set))
                     self.mean_module.register_prior(
                         f"{name}_prior", NormalPrior(0.0, scale), *closures
                     )
@@ -133,8 +133,8 @@ def candidate_keys(
     }
     names = tuple(name for name in (*names, SHIFTED) if is_needed.get(name, True))
     ends = list(dict.fromkeys((transforms[0], transforms[-1])))
-    middle = transforms[len(transforms) // 2]
-    return [(name, one) for name in names for one in ([middle] if name == "cycle" else ends)]
+    special = {"cycle": [transforms[len(transforms) // 2]]}
+    return [(name, transform) for name in names for transform in special.get(name, ends)]
 
 
 def train(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Member:
@@ -152,26 +152,26 @@ def train(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Member
 
 
 def _train(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Member:
-    options, whole = shared
+    options, series = shared
     name, transform = key
     is_sum = name in (*_TERMS, SHIFTED)
-    series = whole.select(whole.learned)
+    subset = series.select(series.learned)
     if is_sum:
-        x_offset, x_scale = float(whole.time[-1]), whole.unit
+        x_offset, x_scale = float(series.time[-1]), series.unit
     else:
-        x_offset, x_scale = float(whole.time.mean()), float(whole.time.std())
-    seen = whole.select(view(len(whole.time), whole.reach, CONDITIONED))
+        x_offset, x_scale = float(series.time.mean()), float(series.time.std())
+    seen = series.select(view(len(series.time), series.reach, CONDITIONED))
     scales = Scales.of(x_offset, x_scale, transform, seen)
     log_prior, cycles = 0.0, []
     if name == "cycle":
-        found = whole.cycle()
-        if found is None:
+        cycle = series.cycle()
+        if cycle is None:
             raise ArithmeticError("the series has no cycle")
-        period, count = found
+        period, count = cycle
         cycles, log_prior = [period], _CYCLE_LOG_PRIOR * min(_FEW_CYCLES / count, 1.0)
-    data = scales.data(series.rows, series.values, series.noise, options.device)
+    data = scales.data(subset.rows, subset.values, subset.noise, options.device)
     if is_sum:
-        kernel = _sum_kernel(name, cycles, whole, scales, data.x, options.priors)
+        kernel = _sum_kernel(name, cycles, series, scales, data.x, options.priors)
         fit_options: dict[str, Any] = {"restarts": 1, "initialize": None}
         fit_options["recipe"] = options.recipe or _SUM_RECIPE
     else:
@@ -180,10 +180,10 @@ def _train(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Membe
             kernel = deepcopy(options.structure)
         restarts = options.restarts
         if restarts is None:
-            restarts = 20 if len(whole.time) <= _MANY else 6
+            restarts = 20 if len(series.time) <= _MANY else 6
         fit_options = {"restarts": restarts, "recipe": options.recipe}
     model = SeriesGP(data, kernel, options.priors, line=not is_sum)
-    with one_thread(series):
+    with one_thread(subset):
         result = fit_best_of(
             model.to(device=options.device, dtype=data.y.dtype),
             budget=seconds,
@@ -191,7 +191,7 @@ def _train(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Membe
             progress=options.progress,
             **fit_options,
         )
-        log_density, calibration = score(result.model, scales, whole)
+        log_density, calibration = score(result.model, scales, series)
     if not math.isfinite(log_density):
         raise ArithmeticError(f"its log density is {log_density}")
     member = Member(
@@ -200,14 +200,14 @@ def _train(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Membe
         result,
         log_density,
         calibration,
-        whole.horizon,
-        whole.reach,
-        whole.span,
+        series.horizon,
+        series.reach,
+        series.span,
         log_prior,
         is_sum=is_sum,
-        shifts=() if name == screen(whole) else whole.shifts,
+        shifts=() if name == screen(series) else series.shifts,
     )
-    member.limit(whole.time, whole.values)
+    member.limit(series.time, series.values)
     return member
 
 

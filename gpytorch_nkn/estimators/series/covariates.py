@@ -151,12 +151,12 @@ def _at_times(frame: pd.DataFrame, times: pd.Index, name: str) -> pd.DataFrame:
     dates = pd.DatetimeIndex | pd.PeriodIndex
     if not (isinstance(frame.index, dates) and isinstance(times, dates)):
         return frame
-    own, wanted = as_time(frame.index), as_time(times)
-    if np.array_equal(own, wanted):
+    given, wanted = as_time(frame.index), as_time(times)
+    if np.array_equal(given, wanted):
         return frame
-    if len(np.unique(own)) < len(own):
+    if len(np.unique(given)) < len(given):
         raise ValueError(f"{name} with repeated dates must have exactly the dates of x.")
-    rows = pd.Index(own).get_indexer(pd.Index(wanted))
+    rows = pd.Index(given).get_indexer(pd.Index(wanted))
     lacking = rows < 0
     if lacking.any():
         raise ValueError(

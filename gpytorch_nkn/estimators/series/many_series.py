@@ -97,14 +97,14 @@ def forecast_many(
     names, tasks = _tasks(frame, future, roles)
     forecaster._check_structure(frame.shape[1] - len(roles))
     percents = tuple(np.ravel([] if level is None else level).tolist())
-    found: dict[int, np.ndarray] = {}
+    quantiles: dict[int, np.ndarray] = {}
     reasons: dict[int, str] = {}
     session = Session(progress=progress)
-    rest = "not reached: interrupted"
+    default_reason = "not reached: interrupted"
     shared, jobs = (forecaster, horizon, percents), ((task,) for task in tasks)
     with (
         session.bar(len(tasks), "series", "series") as bar,
-        session.interruptible(lambda: found),
+        session.interruptible(lambda: quantiles),
         torch.random.fork_rng(devices=[]),  # threads share one random state
         closing(as_finished(_forecast, jobs, n_jobs, shared=shared)) as results,
     ):
@@ -113,14 +113,14 @@ def forecast_many(
                 if values is None:
                     reasons[number] = reason
                 else:
-                    found[number] = values
+                    quantiles[number] = values
                 bar.update()
         except Exception as error:  # an error of the pool, because jobs return their errors
-            if not found:
+            if not quantiles:
                 raise
-            rest = f"not reached: {type(error).__name__}: {error}"
-    failed = [number for number in range(len(tasks)) if number not in found]
-    why = pd.Series([reasons.get(number, rest) for number in failed], dtype=object)
+            default_reason = f"not reached: {type(error).__name__}: {error}"
+    failed = [number for number in range(len(tasks)) if number not in quantiles]
+    why = pd.Series([reasons.get(number, default_reason) for number in failed], dtype=object)
     failures = pd.DataFrame({id_col: names[failed], "reason": why})
     if failed:
         first = failures.iloc[0]
@@ -129,7 +129,7 @@ def forecast_many(
             f"{first[id_col]!r}: {first['reason']}); the second frame returned lists them."
         )
     empty = np.full((horizon, len(columns)), np.nan)
-    table = np.concatenate([found.get(number, empty) for number in range(len(tasks))])
+    table = np.concatenate([quantiles.get(number, empty) for number in range(len(tasks))])
     times = [_next_times(task.target.index, horizon) for task in tasks]
     labels = [_NAME if column == "median" else f"{_NAME}-{column}" for column in columns]
     forecasts = pd.DataFrame(

@@ -199,11 +199,11 @@ class Member:
     @torch.no_grad()
     def errors(self) -> np.ndarray:
         """Return absolute standardised leave-one-out errors ``N``, each within a block of rows."""
-        found = []
-        for part in self.process().blocks(_BLOCK, CONDITIONED):
-            mean, variance = part.leave_one_out()
-            found.append((part.targets - mean).abs() / variance.sqrt())
-        return torch.cat(found).cpu().numpy()
+        errors = []
+        for block in self.process().blocks(_BLOCK, CONDITIONED):
+            mean, variance = block.leave_one_out()
+            errors.append((block.targets - mean).abs() / variance.sqrt())
+        return torch.cat(errors).cpu().numpy()
 
     def prepare(self) -> None:
         """Compute the factor that all predictions share."""

@@ -206,31 +206,31 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             tuple((np.flatnonzero(~known.is_binary[known.used]) + 1).tolist()),
             noise=observed.noise if observed.noise.any() else None,
         )
-        found = search(self, series)
-        if not found.members:
-            reasons = "; ".join(f"{m.key[0]}, {m.key[1].name}: {m.status}" for m in found.trained)
+        result = search(self, series)
+        if not result.members:
+            reasons = "; ".join(f"{m.key[0]}, {m.key[1].name}: {m.status}" for m in result.trained)
             raise RuntimeError(f"Every candidate failed ({reasons}).")
-        self._was_interrupted = found.interrupted
+        self._was_interrupted = result.interrupted
         self._scored = series.horizon, series.num_windows
         self.covariates_, self.seasons_, self.horizon_ = known, seasons, horizon
         self.n_features_in_ = 1
         self._set_observations(observed)
-        self.outliers_ = self.observed_.index[found.outliers]
+        self.outliers_ = self.observed_.index[result.outliers]
         if self.outliers_.size:
             times = ", ".join(self.outliers_.astype(str))
             warn_user(
                 f"{self.outliers_.size} of {len(time)} observations are outliers and are "
                 f"not used, at {times}; outliers='keep' uses them."
             )
-        after = np.searchsorted(observed.time, found.shifts)
+        after = np.searchsorted(observed.time, result.shifts)
         self.shifts_ = self.observed_.index[after]
-        self._set_members(found.members)
-        keys = [(name, transform.name) for name, transform in (one.key for one in found.trained)]
+        self._set_members(result.members)
+        keys = [(trial.key[0], trial.key[1].name) for trial in result.trained]
         table = self.scores_ = pd.DataFrame(keys, columns=["structure", "transform"])
         for name, default in (("log_density", np.nan), ("weight", 0.0)):
-            table[name] = [getattr(one.candidate, name, default) for one in found.trained]
+            table[name] = [getattr(trial.candidate, name, default) for trial in result.trained]
         for name in ("seconds", "status"):
-            table[name] = [getattr(one, name) for one in found.trained]
+            table[name] = [getattr(trial, name) for trial in result.trained]
         return self
 
     def cross_validation(

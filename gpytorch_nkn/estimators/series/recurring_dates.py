@@ -58,7 +58,7 @@ class MonthlyDates:
         if np.ptp(np.diff(days)):  # equal steps are a number of days, not a monthly rule
             weekday = _WEEKDAYS[(days[0].astype(int) + 3) % 7]  # 1970 began on a Thursday
             counted = product((_WORKDAYS, weekday), (0, 1, 2, 3, -1))
-            rules += [cls(*one, clock) for one in counted]
+            rules += [cls(weekdays, k, clock) for weekdays, k in counted]
             rules.append(cls(_ALL_DAYS, number, clock, "backward"))
             rules.append(cls(_ALL_DAYS, int(numbers.min()), clock, "forward"))
             rules.append(cls(_ALL_DAYS, int(np.bincount(numbers).argmax()), clock))

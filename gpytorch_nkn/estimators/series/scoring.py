@@ -47,11 +47,11 @@ def score(model: ExactGP, scales: Scales, series: Series) -> tuple[float, float]
         rows, mean, variance = _thinned_forecasts(model, scales, recent, origins, stops)
     else:
         longest = int((stops - origins).max())
-        found, mean, variance = rolling_forecasts(model, origins.tolist(), longest)
-        rows = found.numpy()
+        indices, mean, variance = rolling_forecasts(model, origins.tolist(), longest)
+        rows = indices.numpy()
         is_near = rows < np.repeat(stops, np.minimum(longest, len(steps) - origins))
         rows = rows[is_near]
-        mean, variance = (part[torch.as_tensor(is_near)] for part in (mean, variance))
+        mean, variance = (moment[torch.as_tensor(is_near)] for moment in (mean, variance))
     values = scales.targets(recent.values[rows], mean.device)
     errors = ((values - mean).abs() / variance.sqrt()).cpu().numpy() * math.sqrt(math.pi / 2)
     windows = (num_steps - first) / horizon
@@ -71,8 +71,8 @@ def _thinned_forecasts(
     device = model.train_targets.device
     data = scales.data(series.rows, series.values, series.noise, device)
     learned = getattr(model.likelihood, "second_noise", model.likelihood.noise).detach()
-    kept = Rows.of(model)
-    found: list[tuple[np.ndarray, Tensor, Tensor]] = []
+    original = Rows.of(model)
+    forecasts: list[tuple[np.ndarray, Tensor, Tensor]] = []
     for number, (origin, stop) in enumerate(zip(origins.tolist(), stops.tolist(), strict=True)):
         seen = view(origin, series.reach, _SEEN)
         ahead = stop - origin
@@ -85,9 +85,9 @@ def _thinned_forecasts(
         mean, variance = ConditionedGP(model).moments(later.x)
         assert variance is not None
         noise = learned if later.noise is None else learned + later.noise
-        found.append((origin + leads, mean, variance + noise))
-    kept.set_on(model)
-    rows, means, variances = zip(*found, strict=True)
+        forecasts.append((origin + leads, mean, variance + noise))
+    original.set_on(model)
+    rows, means, variances = zip(*forecasts, strict=True)
     return np.concatenate(rows), torch.cat(means), torch.cat(variances)
 
 

@@ -58,19 +58,19 @@ def search(forecaster: Any, series: Series) -> Found:
     """Train and weight the candidates of an :class:`NKNForecaster`."""
     seed = int(check_random_state(forecaster.random_state).randint(2**31 - 1))
     options = clone(forecaster).set_params(random_state=seed)
-    whole = Session(budget=options.budget)
-    budget = whole.part(_TRAINING_TIME if series.is_long else 1.0)
-    session = Session(budget=budget, seed=seed, progress=options.progress)
+    session = Session(budget=options.budget)
+    budget = session.part(_TRAINING_TIME if series.is_long else 1.0)
+    training = Session(budget=budget, seed=seed, progress=options.progress)
     with torch.inference_mode(False), torch.enable_grad():  # independent of the caller's mode
-        outliers, series, ready = _screen_series(options, series, session)
+        outliers, series, ready = _screen_series(options, series, training)
         transforms = _transforms(options, series)
         keys = candidate_keys(options.structure, options.quality, series, transforms)
         # Several candidates share one progress bar; a single candidate has its own.
         options.set_params(progress=options.progress and len(keys) == 1)
         trained = train_candidates(
-            train, keys, session, shared=(options, series), ready=ready, n_jobs=options.n_jobs
+            train, keys, training, shared=(options, series), ready=ready, n_jobs=options.n_jobs
         )
-    members = [one.candidate for one in trained if one.candidate is not None]
+    members = [trial.candidate for trial in trained if trial.candidate is not None]
     if members:
         count = max(_WINDOWS, series.num_windows)
         weights = softmax([count * m.log_density + m.log_prior for m in members])
@@ -78,8 +78,8 @@ def search(forecaster: Any, series: Series) -> Found:
             member.weight = weight
         members.sort(key=lambda member: -member.weight)
         if series.is_long:
-            members = _condition(members, series, whole)
-    return Found(trained, members, outliers, series.shifts, session.interrupted)
+            members = _condition(members, series, session)
+    return Found(trained, members, outliers, series.shifts, training.interrupted)
 
 
 def _condition(members: list[Member], series: Series, session: Session) -> list[Member]:
@@ -111,18 +111,18 @@ def _condition(members: list[Member], series: Series, session: Session) -> list[
 def _transforms(options: Any, series: Series) -> list[Transform]:
     """Return candidate transforms of the targets."""
     values = series.values
-    found = candidate_transforms(options.transform, values, as_bounds(options.bounds))
-    lower, upper = found[0].lower, found[0].upper
+    transforms = candidate_transforms(options.transform, values, as_bounds(options.bounds))
+    lower, upper = transforms[0].lower, transforms[0].upper
     is_small = min(values.mean(), np.median(values)) < lower + _MAX_SMALL_MEAN
     if (
         options.transform == "auto"
-        and found[0].whole
+        and transforms[0].whole
         and is_small
         and values.max() < lower + _MAX_COUNT
     ):
-        roots = [one for one in found if one.name in ("sqrt", "logit")]
+        roots = [transform for transform in transforms if transform.name in ("sqrt", "logit")]
         return [*roots, OrderedProbit.of(values, lower, upper)]
-    return found
+    return transforms
 
 
 def _screen_series(
@@ -136,22 +136,22 @@ def _screen_series(
     """
     screening = clone(options).set_params(priors=True, recipe=None, progress=False)
     progress = options.progress and series.is_long
-    own = Session(budget=session.part(_SCREENING_TIME), progress=progress)
-    outliers, trained = _find_outliers(screening, series, own)
-    rest = series.select(~outliers)
-    members = [one.candidate for one in trained if one.candidate is not None]
-    if members and options.structure == "auto" and not own.is_over:
+    screen_session = Session(budget=session.part(_SCREENING_TIME), progress=progress)
+    outliers, trained = _find_outliers(screening, series, screen_session)
+    inliers = series.select(~outliers)
+    members = [trial.candidate for trial in trained if trial.candidate is not None]
+    if members and options.structure == "auto" and not screen_session.is_over:
         best = max(members, key=lambda member: member.log_density)
-        shifted = replace(rest, shifts=level_shifts(best))
+        shifted = replace(inliers, shifts=level_shifts(best))
         keys = [(SHIFTED, best.scales.transform)] if shifted.shifts else []
-        for one in train_candidates(train, keys, own, shared=(screening, shifted)):
-            if one.candidate and one.candidate.log_density - best.log_density > _SHIFT_GAIN:
-                rest, trained = shifted, [*trained, one]
-    session.interrupted = own.interrupted
+        for trial in train_candidates(train, keys, screen_session, shared=(screening, shifted)):
+            if trial.candidate and trial.candidate.log_density - best.log_density > _SHIFT_GAIN:
+                inliers, trained = shifted, [*trained, trial]
+    session.interrupted = screen_session.interrupted
     is_candidate = options.priors and options.recipe is None and not outliers.any()
     if session.interrupted and not is_candidate:
         raise KeyboardInterrupt  # no candidate of the forecast has been trained
-    return outliers, rest, trained if is_candidate else []
+    return outliers, inliers, trained if is_candidate else []
 
 
 def _find_outliers(
@@ -168,14 +168,14 @@ def _find_outliers(
     scales = _transforms(options, series)
     keys = [(screen(series), scale) for scale in dict.fromkeys((scales[0], scales[-1]))]
     for _ in range(_ROUNDS):
-        rest = series.select(~outliers)
-        trained = train_candidates(train, keys, session, shared=(options, rest))
-        if any(one.status != "ok" for one in trained):
+        inliers = series.select(~outliers)
+        trained = train_candidates(train, keys, session, shared=(options, inliers))
+        if any(trial.status != "ok" for trial in trained):
             break
-        members = [one.candidate for one in trained if one.candidate is not None]
-        rows = reduce(np.intersect1d, [_outlier_rows(member, rest) for member in members])
+        members = [trial.candidate for trial in trained if trial.candidate is not None]
+        rows = reduce(np.intersect1d, [_outlier_rows(member, inliers) for member in members])
         count = int(outliers.sum()) + rows.size
-        is_constant = np.ptp(np.delete(rest.values, rows)) == 0
+        is_constant = np.ptp(np.delete(inliers.values, rows)) == 0
         if not rows.size or count > 1 + _MAX_OUTLIERS * len(outliers) or is_constant:
             break
         outliers[np.flatnonzero(~outliers)[rows]] = True

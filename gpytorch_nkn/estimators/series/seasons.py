@@ -43,8 +43,8 @@ def find_seasons(time: np.ndarray, *, in_days: bool) -> list[float]:
     if not units:
         return []
     unit = units[0]
-    found = [period / unit for period in _CALENDAR if period / unit >= 2 * step * (1 - _TOLERANCE)]
-    return [period for period in found if span + step >= _CYCLES * period * (1 - _TOLERANCE)]
+    periods = [p / unit for p in _CALENDAR if p / unit >= 2 * step * (1 - _TOLERANCE)]
+    return [period for period in periods if span + step >= _CYCLES * period * (1 - _TOLERANCE)]
 
 
 def _is_among(value: float, counts: Sequence[float]) -> bool:
@@ -61,7 +61,7 @@ def check_seasons(seasons: Any, time: np.ndarray, *, in_days: bool) -> list[floa
     """
     given = [seasons] if np.ndim(seasons) == 0 else seasons
     try:
-        periods = np.unique([_period(one, in_days) for one in given])
+        periods = np.unique([_period(season, in_days) for season in given])
     except (TypeError, ValueError) as error:
         durations = " or durations such as '7D', '24h', '30min' and '1Y'" if in_days else ""
         raise type(error)(

@@ -155,7 +155,7 @@ class Series:
         if residual.std() <= 1e-9 * scaled.std():  # only rounding errors
             return None
         for period in candidate_periods(time, residual, num_candidates=10).tolist():
-            distances = [abs(1 / period - round(own / period) / own) for own in self.seasons]
+            distances = [abs(1 / period - round(s / period) / s) for s in self.seasons]
             is_new = all(distance > 1.5 / span for distance in distances)
             if is_new and _MIN_PERIOD * recent.step <= period <= _MAX_PERIOD * span:
                 return period, span / period

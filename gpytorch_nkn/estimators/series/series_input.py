@@ -97,7 +97,7 @@ def _of_objects(values: np.ndarray, name: Any) -> pd.Index:
     if pd.api.types.infer_dtype(index, skipna=True) != "datetime":
         return index
     moments = pd.DatetimeIndex(pd.to_datetime(values, utc=True), name=name)
-    offsets = pd.to_timedelta([None if pd.isna(one) else one.utcoffset() for one in values])
+    offsets = pd.to_timedelta([None if pd.isna(time) else time.utcoffset() for time in values])
     is_naive = offsets.isna() & moments.notna()
     if is_naive.any() or offsets.max() - offsets.min() > _CLOCK_CHANGE:
         return moments
@@ -121,10 +121,10 @@ def as_time(x: ArrayLike) -> np.ndarray:
     if isinstance(index, pd.DatetimeIndex) and index.tz is not None:
         index = index.tz_convert("UTC").tz_localize(None)
     values = index.to_numpy()
-    for kind, what in ((np.datetime64, "dates"), (np.timedelta64, "durations")):
+    for kind, label in ((np.datetime64, "dates"), (np.timedelta64, "durations")):
         if np.issubdtype(values.dtype, kind):
             if np.isnat(values).any():
-                raise ValueError(f"x contains {int(np.isnat(values).sum())} missing {what} (NaT).")
+                raise ValueError(f"x contains {int(np.isnat(values).sum())} missing {label} (NaT).")
             start = np.datetime64(0, "s") if kind is np.datetime64 else np.timedelta64(0, "s")
             return (values - start) / np.timedelta64(1, "D")
     return as_vector(values, "x")
@@ -178,11 +178,11 @@ def _describe_first_invalid(values: ArrayLike) -> str:
 
 def forecast_columns(level: float | Sequence[float] | None) -> dict[str, float]:
     """Return the column names of a forecast, with their probabilities."""
-    found = {"median": 0.5}
+    columns = {"median": 0.5}
     for percent in np.ravel([] if level is None else level).tolist():
         check_number("level", percent, positive=True)
         if not 1 <= percent < 100:
             raise ValueError(f"level must be in per cent, from 1 to below 100, got {percent}.")
-        found[f"lo-{percent:g}"] = (1 - percent / 100) / 2
-        found[f"hi-{percent:g}"] = (1 + percent / 100) / 2
-    return found
+        columns[f"lo-{percent:g}"] = (1 - percent / 100) / 2
+        columns[f"hi-{percent:g}"] = (1 + percent / 100) / 2
+    return columns

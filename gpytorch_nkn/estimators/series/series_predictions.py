@@ -274,8 +274,8 @@ class SeriesPredictions(MixturePredictions, OnCPU):
     ) -> pd.DataFrame:
         """Return medians and intervals in a data frame indexed by times ``M``."""
         columns = forecast_columns(level)
-        found = self.predict_quantiles(times, list(columns.values()), covariates=covariates)
-        return pd.DataFrame(found, times, list(columns))
+        quantiles = self.predict_quantiles(times, list(columns.values()), covariates=covariates)
+        return pd.DataFrame(quantiles, times, list(columns))
 
     def _rows(self, x: ArrayLike, covariates: ArrayLike | None) -> np.ndarray:
         """Return time and scaled covariates ``M x (1 + C)``."""

@@ -34,18 +34,18 @@ def level_shifts(member: Member) -> tuple[float, ...]:
     between = (times[_MIN_TIMES - 1 : -_MIN_TIMES] + times[_MIN_TIMES : 1 - _MIN_TIMES]) / 2
     posterior = process.posterior()
     steps = posterior.whiten((time > between.unsqueeze(-1)).to(time))
-    rest = posterior.whiten(posterior.residual.unsqueeze(0))[:, 0]
+    residual = posterior.whiten(posterior.residual.unsqueeze(0))[:, 0]
     least = _MIN_UNEXPLAINED * steps.square().sum(0)
-    found: list[float] = []
-    while len(found) < min(_MAX_SHIFTS, len(between)):
+    shifts: list[float] = []
+    while len(shifts) < min(_MAX_SHIFTS, len(between)):
         squares = steps.square().sum(0)
-        gains = torch.where(squares > least, (steps.mT @ rest).square() / squares, 0.0)
+        gains = torch.where(squares > least, (steps.mT @ residual).square() / squares, 0.0)
         best = int(gains.argmax())
-        left = float(1 - gains[best] / rest.square().sum())
-        if left > math.exp(-_EVIDENCE / len(rest)):
+        left = float(1 - gains[best] / residual.square().sum())
+        if left > math.exp(-_EVIDENCE / len(residual)):
             break
-        found.append(float(between[best]))
+        shifts.append(float(between[best]))
         step = steps[:, best] / squares[best].sqrt()
-        rest = rest - step * (step @ rest)
+        residual = residual - step * (step @ residual)
         steps = steps - torch.outer(step, step @ steps)
-    return tuple((scales.x_offset + scales.x_scale * np.sort(found)).tolist())
+    return tuple((scales.x_offset + scales.x_scale * np.sort(shifts)).tolist())

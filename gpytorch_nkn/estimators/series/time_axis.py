@@ -79,13 +79,14 @@ class TimeAxis:
             )
         if not self.has_dates:
             return numbers
-        own, zone = _zone(times), _zone(self.index)
-        if (own is None) != (zone is None):
+        zone, fitted_zone = _zone(times), _zone(self.index)
+        if (zone is None) != (fitted_zone is None):
             raise TypeError(
-                f"The series was fitted over dates {_zone_text(zone)}, got dates {_zone_text(own)}."
+                f"The series was fitted over dates {_zone_text(fitted_zone)}, "
+                f"got dates {_zone_text(zone)}."
             )
-        if own is not None:
-            times = times.tz_convert(zone)
+        if zone is not None:
+            times = times.tz_convert(fitted_zone)
         times = local(times)
         if self.monthly is None:
             return as_time(times)
@@ -99,11 +100,11 @@ class TimeAxis:
         if not self.has_dates:
             return numbers
         if self.monthly is not None:
-            whole = np.floor(numbers / _MONTH + 1e-9)
-            months = whole.astype("int64").astype("datetime64[M]")
+            index = np.floor(numbers / _MONTH + 1e-9)
+            months = index.astype("int64").astype("datetime64[M]")
             begin, end = (self.monthly.dates(months + k) for k in (0, 1))
-            part = np.clip(numbers / _MONTH - whole, 0, None) * (end - begin).astype(float)
-            return begin + np.round(part).astype("timedelta64[ms]")
+            elapsed = np.clip(numbers / _MONTH - index, 0, None) * (end - begin).astype(float)
+            return begin + np.round(elapsed).astype("timedelta64[ms]")
         return np.round(numbers * 86_400_000).astype("int64").astype("datetime64[ms]")
 
     def next(self, count: int) -> pd.Index:
@@ -114,8 +115,8 @@ class TimeAxis:
         """
         known = self.index.unique().sort_values()
         if isinstance(known, pd.PeriodIndex):
-            found = self._next_dates(starts(known).to_numpy(), count, known)
-            return pd.DatetimeIndex(found).to_period(known.freq).rename(known.name)
+            dates = self._next_dates(starts(known).to_numpy(), count, known)
+            return pd.DatetimeIndex(dates).to_period(known.freq).rename(known.name)
         if not isinstance(known, pd.DatetimeIndex):
             return pd.Index(next_times(known.to_numpy(), count), name=known.name)
         if known.freq is not None:
@@ -126,8 +127,8 @@ class TimeAxis:
             return ahead[1:].rename(known.name)
         zone = known.tz if self.by_clock or known.tz is None else "UTC"
         moments = known.tz_convert(zone).tz_localize(None) if zone else known
-        found = self._next_dates(moments.unique().sort_values().to_numpy(), count)
-        ahead = pd.DatetimeIndex(found, name=known.name)
+        dates = self._next_dates(moments.unique().sort_values().to_numpy(), count)
+        ahead = pd.DatetimeIndex(dates, name=known.name)
         if known.tz is not None:
             ahead = ahead.tz_localize(zone, ambiguous=True, nonexistent="shift_forward")
             ahead = ahead.tz_convert(known.tz)
@@ -140,12 +141,12 @@ class TimeAxis:
         self, dates: np.ndarray, count: int, periods: pd.PeriodIndex | None = None
     ) -> np.ndarray:
         """Return the ``count`` next dates in open months, given sorted dates ``N``."""
-        closed, found, number = closed_months(dates), dates[:0], count
-        while len(found) < count:
-            found = self._next_dates_in_all_months(dates, number, periods)
-            found = found[~np.isin(found.astype("datetime64[M]").astype(int) % 12, closed)]
+        closed, ahead, number = closed_months(dates), dates[:0], count
+        while len(ahead) < count:
+            ahead = self._next_dates_in_all_months(dates, number, periods)
+            ahead = ahead[~np.isin(ahead.astype("datetime64[M]").astype(int) % 12, closed)]
             number *= 4
-        return found[:count]
+        return ahead[:count]
 
     def _next_dates_in_all_months(
         self, dates: np.ndarray, count: int, periods: pd.PeriodIndex | None
@@ -153,11 +154,9 @@ class TimeAxis:
         """Return the ``count`` next dates, including dates in closed months."""
         if self.monthly is not None:
             return self.monthly.next(dates, count)
-        rules = (next_in_retail_year, next_in_month, next_in_week)
-        ahead = (rule(dates, count) for rule in rules)
-        found = next((times for times in ahead if times is not None), None)
-        if found is not None:
-            return found
+        for rule in (next_in_retail_year, next_in_month, next_in_week):
+            if (ahead := rule(dates, count)) is not None:
+                return ahead
         if periods is None:
             return next_times(dates, count)
         ordinals = periods.asi8
