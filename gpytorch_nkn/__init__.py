@@ -128,8 +128,8 @@ def _register(registry: Any) -> None:
         return registry.gen_kernel_features(kernel, **options)
 
     scale = registry.kernels.ScaleKernel  # BoTorch's ScaleKernel features reject other features
-    own: Any = features
-    own.of_scales = registry.GenKernelFeatures.dispatch(scale)
+    handler: Any = features
+    handler.of_scales = registry.GenKernelFeatures.dispatch(scale)
     registry.GenKernelFeatures.register((registry.Kernel, scale))(features)
 
 

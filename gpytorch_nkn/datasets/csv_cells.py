@@ -29,8 +29,8 @@ _NUMBER = (  # sign, mark, bracket, digits, closing sign, unit, mark: $ (1,234.5
     r"(?P<after>[^\w\s.,+()\[\]':/-][^\d\s]{0,4}|[A-Za-z]{1,4}|[(\[]\w{1,3}[)\]]|)$"
 )
 _STYLES = {  # by the decimal mark; the other may separate thousands; 0123,4 are two numbers
-    mark: rf"[+-]?(?:[1-9]\d?\d?(?:{sep}\d\d\d?)*{sep}\d{{3}}|(?!0\d+,)\d*)(?:{own}\d*)?([eE].+)?"
-    for mark, own, sep in ((".", r"\.", ","), (",", ",", r"\."))
+    mark: rf"[+-]?(?:[1-9]\d?\d?(?:{sep}\d\d\d?)*{sep}\d{{3}}|(?!0\d+,)\d*)([{mark}]\d*)?([eE].+)?"
+    for mark, sep in ((".", ","), (",", "[.]"))
 }
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9}
 
@@ -68,14 +68,14 @@ def option(name: str, *value: Any) -> str:
     flag = "--" + name.replace("_", "-")
     if not value:
         return f"{name} ({flag})"
-    own = value[0]
-    items = [f"{k}={v}" for k, v in own.items()] if isinstance(own, dict) else np.ravel(own)
+    given = value[0]
+    items = [f"{k}={v}" for k, v in given.items()] if isinstance(given, dict) else np.ravel(given)
     words = " ".join(f"{flag}={shlex.quote(str(item))}" for item in items)
     if name == "covariates":
-        words = shlex.join([flag, *own])
-    if own is None or isinstance(own, bool):
-        words = {None: f"{flag}=none", True: flag, False: f"--no-{name}"}[own]
-    return f"{name}={own!r} ({words})"
+        words = shlex.join([flag, *given])
+    if given is None or isinstance(given, bool):
+        words = {None: f"{flag}=none", True: flag, False: f"--no-{name}"}[given]
+    return f"{name}={given!r} ({words})"
 
 
 def drop_advice(bad: pd.Series) -> str:
@@ -88,13 +88,13 @@ def drop_advice(bad: pd.Series) -> str:
 
 def number_parts(cell: str) -> tuple[str, str, float, bool, bool]:
     """Return digits, marks and factor of a number, and whether it fits a decimal point, a comma."""
-    found = re.match(_NUMBER, cell)
-    if found is None:
+    match = re.match(_NUMBER, cell)
+    if match is None:
         return "", "", 1.0, False, False
-    digits = re.sub(r"(?<=\d)[ '](?=\d{3})", "", found["digits"]).strip()
+    digits = re.sub(r"(?<=\d)[ '](?=\d{3})", "", match["digits"]).strip()
     point, comma = (re.fullmatch(style, digits) is not None for style in _STYLES.values())
-    sign = -1.0 if found["sign"] + found["bracket"] + found["end"] in ("()", "-") else 1.0
-    marks, factor = found["before"] + found["after"], _UNITS[found["unit"].lower()]
+    sign = -1.0 if match["sign"] + match["bracket"] + match["end"] in ("()", "-") else 1.0
+    marks, factor = match["before"] + match["after"], _UNITS[match["unit"].lower()]
     return digits, marks, sign * factor, point, comma
 
 
@@ -142,18 +142,18 @@ def notice_sentinels(values: np.ndarray, name: str, reading: Reading) -> None:
     A sentinel is a minimum or maximum that is repeated or begins with 99. Its distance from all
     other values exceeds their range, or it is the only negative value and whole.
     """
-    counts, found = pd.Series(values).value_counts().sort_index(), list[str]()
+    counts, sentinels = pd.Series(values).value_counts().sort_index(), list[str]()
     while len(counts) > 2:
         v = counts.index.to_numpy()
         low, high = np.diff(v)[[0, -1]]
-        end, rest = (v[0], v[1:]) if low > high else (v[-1], v[:-1])
-        is_far = max(low, high) > np.ptp(rest) or (end < 0 <= rest[0] and end == round(end))
+        end, others = (v[0], v[1:]) if low > high else (v[-1], v[:-1])
+        is_far = max(low, high) > np.ptp(others) or (end < 0 <= others[0] and end == round(end))
         if not is_far or (counts[end] == 1 and not f"{abs(end)}".startswith("99")):
             break
-        found.append(f"{end:.12g}")
+        sentinels.append(f"{end:.12g}")
         counts = counts.drop(end)
-    if found and 2 * counts.sum() > values.size:
+    if sentinels and 2 * counts.sum() > values.size:
         reading.note(
             f"Values of {name!r} that are far from all others: {values.size - counts.sum()}; if "
-            f"they stand for missing values, set {option('na_values', found)}."
+            f"they stand for missing values, set {option('na_values', sentinels)}."
         )

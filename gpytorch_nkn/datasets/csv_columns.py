@@ -97,15 +97,15 @@ def melted(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
     named = {*time, *reading.covariates}
     names = pd.Series([c for c in frame if c not in named and kinds[c] == "number"], dtype=object)
     for part, pattern, counts in _WIDE:
-        found = [*names[names.str.fullmatch(pattern) if pattern else names.map(kind) == "date"]]
-        if len(found) not in counts or (part in ("year", "step") and "date" in [*kinds]):
+        wide = [*names[names.str.fullmatch(pattern) if pattern else names.map(kind) == "date"]]
+        if len(wide) not in counts or (part in ("year", "step") and "date" in [*kinds]):
             continue
-        others, reading.target = frame.columns.drop(found), f"value by {part}"
+        others, reading.target = frame.columns.drop(wide), f"value by {part}"
         reading.note(f"Columns of {part}s are turned into rows.")
         reading.time = [*time, part] if time and time != [ROWS] else time
-        frame = frame.melt(others, found, part, reading.target, ignore_index=False)
+        frame = frame.melt(others, wide, part, reading.target, ignore_index=False)
         if pattern == _INITIALS:  # the order gives the month
-            frame[part] = frame[part].map({name: f"{i + 1}" for i, name in enumerate(found)})
+            frame[part] = frame[part].map({name: f"{i + 1}" for i, name in enumerate(wide)})
         frame[part] = frame[part].str.replace(_AROUND, "", regex=True).str.replace(".", "-")
         return selected(frame.sort_index(kind="stable"), reading)
     return frame
@@ -139,21 +139,21 @@ def _counted(frame: pd.DataFrame, first: str, part: str) -> dict[str, str]:
     Their names are not used: columns are added while the times so far repeat. A column with a name
     must count to the end of the year, month or day.
     """
-    found, after = {part: first}, frame.columns[frame.columns.get_loc(first) + 1 :]
+    columns, after = {part: first}, frame.columns[frame.columns.get_loc(first) + 1 :]
     parts = ["hour"] if part == "date" else ["month", "day", "hour"]
     for finer, name in zip(parts, after, strict=False):
         n = pd.to_numeric(frame[name], errors="coerce")
         is_count = (n.between(*_PARTS[finer][1:]) & (n % 1 == 0)).all()
         is_count &= not re.search(_GROUPS, name)
-        if not is_count or not frame.duplicated([*found.values()]).any():
+        if not is_count or not frame.duplicated([*columns.values()]).any():
             break
-        found[finer] = name
-    *coarse, _ = found.values()
-    if not coarse or frame.duplicated([*found.values()]).any():
+        columns[finer] = name
+    *coarse, _ = columns.values()
+    if not coarse or frame.duplicated([*columns.values()]).any():
         return {}
     sizes = frame.groupby(coarse).size()
     is_full = sizes.max() in (12, 28, 29, 30, 31) or sizes.median() in _STEPS
-    return found if is_full or first.startswith("column ") else {}
+    return columns if is_full or first.startswith("column ") else {}
 
 
 def choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], str, list[str]]:
@@ -163,32 +163,32 @@ def choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], str, 
     usual name, equal steps or rising values. The target is the only other column of numbers.
     """
     target, times, covariates = reading.target, reading.time, reading.covariates
-    part = {name: _part(frame[name]) for name in frame}
+    part_of = {name: _part(frame[name]) for name in frame}
     numbers = [name for name in frame if name != target and main_kind(frame[name]) == "number"]
     first = {n: "year" for n in numbers if frame[n].str.fullmatch(_YEAR).all()}
-    first |= {n: "date" for n in frame if part[n] == "date"}
+    first |= {n: "date" for n in frame if part_of[n] == "date"}
     counted = [_counted(frame, *item) for item in first.items()]
-    counted = [own for own in counted if own and target not in own.values()]
-    timely = {n for n in frame if part[n] or re.fullmatch(TIME_NAMES + "|(?i:yr)", n)}
-    timely |= {name for own in counted for name in own.values()}
-    found: dict[str, str] = {}
+    counted = [chain for chain in counted if chain and target not in chain.values()]
+    timely = {n for n in frame if part_of[n] or re.fullmatch(TIME_NAMES + "|(?i:yr)", n)}
+    timely |= {name for chain in counted for name in chain.values()}
+    parts: dict[str, str] = {}
     for name in times or frame.columns.drop([target] if target else []):
-        before = found.setdefault(part[name], name)
-        if part[name] == "date" and frame[name].nunique() > 2 * frame[before].nunique():
-            found["date"] = name
-    chains = [{p: found[p] for p in chain} for chain in _CHAINS if {*chain} <= {*found}] + counted
-    chains = [own for own in chains if len(frame[[*own.values()]].drop_duplicates()) > 1]
+        before = parts.setdefault(part_of[name], name)
+        if part_of[name] == "date" and frame[name].nunique() > 2 * frame[before].nunique():
+            parts["date"] = name
+    chains = [{p: parts[p] for p in chain} for chain in _CHAINS if {*chain} <= {*parts}] + counted
+    chains = [chain for chain in chains if len(frame[[*chain.values()]].drop_duplicates()) > 1]
     if times:
-        is_known = 1 < len(times) == len(found) and "" not in found
-        known = [own for own in counted if {*own.values()} == {*times}]
-        known += [{p: found[p] for p in ("date", *_PARTS, "clock") if p in found}] * is_known
-        found = [*known, {str(i): name for i, name in enumerate(times)}][0]
+        is_known = 1 < len(times) == len(parts) and "" not in parts
+        known = [chain for chain in counted if {*chain.values()} == {*times}]
+        known += [{p: parts[p] for p in ("date", *_PARTS, "clock") if p in parts}] * is_known
+        parts = [*known, {str(i): name for i, name in enumerate(times)}][0]
     elif chains:
-        repeated = [frame.duplicated([*own.values()]).mean() for own in chains]
-        found = chains[int(np.argmin(np.maximum(repeated, _REPEATED)))]
+        repeated = [frame.duplicated([*chain.values()]).mean() for chain in chains]
+        parts = chains[int(np.argmin(np.maximum(repeated, _REPEATED)))]
     else:
-        found = {"0": _rising(frame, numbers, timely, target)}
-    others = [name for name in frame if name not in {*found.values(), *covariates, target}]
+        parts = {"0": _rising(frame, numbers, timely, target)}
+    others = [name for name in frame if name not in {*parts.values(), *covariates, target}]
     if target is None and len(others) > 1:
         others = [name for name in others if name in numbers]
         others = [name for name in others if frame[name].nunique() > 1] or others
@@ -197,8 +197,8 @@ def choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], str, 
         names = quoted(others or frame)
         raise ValueError(f"The target may be any of {names}: choose one with {option('target')}.")
     reading.target = target = target or others[0]
-    used = {*found.values(), target, *covariates, *timely}
-    return found, target, [name for name in numbers if name not in used]
+    used = {*parts.values(), target, *covariates, *timely}
+    return parts, target, [name for name in numbers if name not in used]
 
 
 def _rising(frame: pd.DataFrame, numbers: list[str], timely: set[str], target: str | None) -> str:

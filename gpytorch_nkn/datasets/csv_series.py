@@ -74,7 +74,7 @@ def read_time_series(
         csv_columns.count_rows(frame, reading)
     named = {"where": reading.where, "time": reading.time, "covariates": covariates}
     csv_columns.check_columns(frame, **named, target=[target or ""])
-    parts, target, rest = csv_columns.choose(frame, reading)
+    parts, target, unused = csv_columns.choose(frame, reading)
     times = list(parts.values())
     used = [*times, target, *covariates]
     if len({*used}) < len(used):
@@ -108,7 +108,7 @@ def read_time_series(
     note(f"Rows without a value of {lacking} that are dropped: {gaps}.", gaps > 0)
     note("Rows are sorted by time.", (np.diff(now) < 0).any())
     note(f"Rows at the time of an earlier row: {repeated}; all rows are used.", repeated)
-    full = [c for c in rest if (frame[c][known] != "").all() and frame[c][known].nunique() > 1]
+    full = [c for c in unused if (frame[c][known] != "").all() and frame[c][known].nunique() > 1]
     note(
         f"Columns of numbers that are not used: {quoted(full)}; if they are known for the future, "
         f"name them by {csv_cells.option('covariates', full)}.",

@@ -170,10 +170,10 @@ def _layout(
     The header is the fullest line in the block above the data. ``main`` are kinds of columns.
     """
     data = main.index
-    found = rows[data].head(_SAMPLE).map(kind)
-    filled = (found == main).sum(axis=1)
-    is_data = ((found == main) | found.isin(["missing", "text"])).all(axis=1)
-    is_data &= (found[data[0]] != "text") & (2 * filled >= filled[filled > 0].median())
+    kinds = rows[data].head(_SAMPLE).map(kind)
+    filled = (kinds == main).sum(axis=1)
+    is_data = ((kinds == main) | kinds.isin(["missing", "text"])).all(axis=1)
+    is_data &= (kinds[data[0]] != "text") & (2 * filled >= filled[filled > 0].median())
     begin = int(is_data.to_numpy().argmax())
     lead, count = rows[data[0]].tail(_SAMPLE).map(kind), (rows[data] != "").sum(axis=1)
     is_note = (lead == "text") | ((lead != "missing") & (count[lead.index] < min(2, len(data))))

@@ -90,12 +90,12 @@ def kind(cell: str) -> str:
 
 def main_kind(cells: pd.Series) -> str:
     """Return the kind of most of the first cells, without leading strings; else ``"text"``."""
-    found = [kind(cell) for cell in cells.head(1000)]
-    begin = next((i for i, own in enumerate(found) if own in ("number", "date", "clock")), None)
-    above, found = begin or 0, [own for own in found[begin:] if own != "missing"]
-    found = found[found[:2] == ["date", "number"] :]  # a date may name a column of numbers
-    most = max(set(found), key=found.count, default="text")
-    return most if found.count(most) > max(len(found) / 2, above / 20) else "text"
+    kinds = [kind(cell) for cell in cells.head(1000)]
+    begin = next((i for i, k in enumerate(kinds) if k in ("number", "date", "clock")), None)
+    above, kinds = begin or 0, [k for k in kinds[begin:] if k != "missing"]
+    kinds = kinds[kinds[:2] == ["date", "number"] :]  # a date may name a column of numbers
+    most = max(set(kinds), key=kinds.count, default="text")
+    return most if kinds.count(most) > max(len(kinds) / 2, above / 20) else "text"
 
 
 def is_compact(cells: pd.Series) -> bool:
@@ -114,7 +114,7 @@ def is_compact(cells: pd.Series) -> bool:
 
 def joined(frame: pd.DataFrame) -> pd.Series:
     """Join columns of strings, and their names."""
-    cells = reduce(lambda one, other: one + " " + other, (frame[name] for name in frame))
+    cells = reduce(lambda left, right: left + " " + right, (frame[name] for name in frame))
     return cells.rename(" ".join(frame))
 
 
@@ -136,15 +136,15 @@ def read_times(
     if is_float and not reading.date_format and not is_compact(cells):
         return _numbers(cells, reading), ""
     codes = table.groupby([*table], sort=False).ngroup().to_numpy()
-    found = _readings(table.drop_duplicates().reset_index(drop=True), parts, reading)
-    good = max((r["time"].notna() for r in found.values()), key=sum, default=pd.Series([False]))
+    by_form = _readings(table.drop_duplicates().reset_index(drop=True), parts, reading)
+    good = max((r["time"].notna() for r in by_form.values()), key=sum, default=pd.Series([False]))
     if not good.all():
         raise ValueError(_not_a_time(cells, good.to_numpy()[codes % len(good)]))
-    found = {form: r for form, r in found.items() if r["time"].notna().all()}
-    likely = [form for form in found if _has_few_gaps(found[form]["time"])]
-    form = likely[0] if len(likely) == 1 else next(iter(found))
-    times, offset, zone = found[form]["time"], found[form]["offset"], ""
-    for other in (found[form]["time"] for form in _ORDERED if form in found):
+    by_form = {form: r for form, r in by_form.items() if r["time"].notna().all()}
+    likely = [form for form in by_form if _has_few_gaps(by_form[form]["time"])]
+    form = likely[0] if len(likely) == 1 else next(iter(by_form))
+    times, offset, zone = by_form[form]["time"], by_form[form]["offset"], ""
+    for other in (by_form[form]["time"] for form in _ORDERED if form in by_form):
         i = int((times != other).to_numpy().argmax())
         if times[i] != other[i] and len(likely) != 1 and reading.dayfirst is None:
             raise ValueError(
@@ -211,7 +211,7 @@ def _readings(
         return {form: pd.DataFrame({"time": times.dt.tz_localize(None), "offset": np.nan})}
     if dayfirst is None and texts.head(1000).str.fullmatch(r"\d\d?\.\d\d?\..*").all():
         dayfirst = True
-    texts, found = texts.str.lower(), {}
+    texts, by_form = texts.str.lower(), {}
     if texts.head(1000).str.contains(_IGNORED).any():
         texts = texts.str.replace(_IGNORED, "", regex=True).str.strip()
     is_week, is_epi = "week" in name.lower(), re.search(_EPIDEMIC, name) is not None
@@ -222,10 +222,10 @@ def _readings(
             parts = texts.str.extract(f"^(?:{_PATTERNS[form]})$")
             weeks = parts[[*{*form} & {*"WU"}]].astype(float)  # 2001-13 among months is an error
             if is_week or "w" in form or weeks.empty or (weeks > 12).to_numpy().mean() > 0.5:
-                found[form] = _assembled(
+                by_form[form] = _assembled(
                     parts.drop(columns=[*others], errors="ignore").join(others)
                 )
-    return found
+    return by_form
 
 
 def _other_parts(table: pd.DataFrame, names: Mapping[str, str], reading: Reading) -> pd.DataFrame:

@@ -75,12 +75,12 @@ class ImageFile:
                 f"{self.pixels.shape[:2]}, got {np.shape(values)} and {np.shape(mask)}."
             )
         white = np.iinfo(self.pixels.dtype).max
-        whole = np.rint(np.clip(values, 0, 1) * white)
+        filled = np.rint(np.clip(values, 0, 1) * white)
         if self.has_opacity:
             opaque = np.full((*mask.shape, 1), white)
-            whole = np.concatenate([np.reshape(whole, (*mask.shape, -1)), opaque], -1)
+            filled = np.concatenate([np.reshape(filled, (*mask.shape, -1)), opaque], -1)
         pixels = self.pixels.copy()
-        pixels[mask] = whole.reshape(pixels.shape)[mask]
+        pixels[mask] = filled.reshape(pixels.shape)[mask]
         from PIL import Image
 
         Image.fromarray(pixels).save(path, format="PNG")

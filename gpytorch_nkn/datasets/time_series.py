@@ -74,11 +74,11 @@ class TimeSeries:
             return [f"{time:.12g}" for time in times]
         if np.datetime_data(self.x.dtype)[0] == "M":
             return [time.isoformat()[:7] for time in times]
-        own = self.index
-        if own.tz is None and (own == own.normalize()).all():
+        index = self.index
+        if index.tz is None and (index == index.normalize()).all():
             return [time.isoformat()[:10] for time in times]
-        precise = bool((own.microsecond != 0).any())
-        spec = "microseconds" if precise else "seconds" if (own.second != 0).any() else "minutes"
+        precise = bool((index.microsecond != 0).any())
+        spec = "microseconds" if precise else "seconds" if (index.second != 0).any() else "minutes"
         return [time.isoformat(timespec=spec) for time in times]
 
 

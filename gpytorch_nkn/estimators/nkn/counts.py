@@ -155,10 +155,10 @@ class CountMixture:
             half = resolution / 2
             inside = self.below(np.ceil(values + half) - 1) - self.below(np.ceil(values - half) - 1)
             return np.log(inside / resolution)
-        whole = (values >= 0) & (values == np.floor(values))
-        logs = self._log_densities(np.where(whole, values, 0.0))
+        is_count = (values >= 0) & (values == np.floor(values))
+        logs = self._log_densities(np.where(is_count, values, 0.0))
         logs = logsumexp(logs, axis=0, b=self.weights[:, None])
-        return np.where(whole, logs, -np.inf)
+        return np.where(is_count, logs, -np.inf)
 
     def _log_densities(self, counts: np.ndarray) -> np.ndarray:
         """Return log probabilities ``R x M`` by quadrature around the mode of the latent value."""
@@ -190,18 +190,18 @@ class CountMixture:
         size = 1 / self.dispersions  # infinite for Poisson counts
         if self.dispersions.any():
             centre, variance = centre + np.log(size) - digamma(size), variance + polygamma(1, size)
-        found = ndtr((centre - self.means) / np.sqrt(self.stds**2 + variance))
-        narrow = np.broadcast_to(variance > (_NARROW * self.stds) ** 2, found.shape)
+        probabilities = ndtr((centre - self.means) / np.sqrt(self.stds**2 + variance))
+        narrow = np.broadcast_to(variance > (_NARROW * self.stds) ** 2, probabilities.shape)
         if narrow.any():
             nodes, weights = hermegauss(_NODES)
             latent = self.means[narrow] + self.stds[narrow] * nodes[:, None]
-            k, size = (np.broadcast_to(v, found.shape)[narrow] for v in (counts, size))
+            k, size = (np.broadcast_to(v, probabilities.shape)[narrow] for v in (counts, size))
             if self.dispersions.any():
                 given = betainc(size, k + 1, expit(np.log(size) - latent))
             else:
                 given = pdtr(k, np.exp(latent))
-            found[narrow] = weights @ given / weights.sum()
-        return np.where(values < 0, 0.0, self.weights @ found)
+            probabilities[narrow] = weights @ given / weights.sum()
+        return np.where(values < 0, 0.0, self.weights @ probabilities)
 
     def quantile(self, probability: float) -> np.ndarray:
         """Return quantiles ``M``: the smallest counts with at least this cumulative probability."""
@@ -274,4 +274,4 @@ class CountEnsemble(Ensemble):
 
 def _dispersions(predictors: Sequence[Any]) -> np.ndarray:
     """Return the dispersions ``R x 1`` of the counts of members."""
-    return np.array([[one.model.observations.dispersion.item()] for one in predictors])
+    return np.array([[predictor.model.observations.dispersion.item()] for predictor in predictors])

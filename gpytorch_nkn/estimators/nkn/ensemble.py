@@ -78,7 +78,7 @@ class Ensemble:
     ):
         members, predictors, table, unseen, masks = _members(results, sparse, limit)
         networks = [name for name, _ in members]
-        unseen, kept = of_held_out_rows(networks, unseen, masks)
+        unseen, rows = of_held_out_rows(networks, unseen, masks)
         self.weights = self._weigh(unseen, predictors)
         used = np.flatnonzero(self.weights)
         self.members = [members[index] for index in used]
@@ -89,7 +89,7 @@ class Ensemble:
         factors = np.ones(table.shape[-1])
         if scale_noise and len(factors) >= _SCALED_ROWS:
             factors = self._learn_scale(table, cat_dims)
-        mixture = self.mixture(self.weights, unseen[1], unseen[2] * factors[kept])
+        mixture = self.mixture(self.weights, unseen[1], unseen[2] * factors[rows])
         targets = unseen[0, 0]
         self.held_out = targets, mixture.log_density(targets)
         self.held_out_ranks = np.stack([mixture.below(targets - self.step), mixture.below(targets)])
@@ -132,7 +132,7 @@ class Ensemble:
         """
         models: list[Any] = [predictor.model for predictor in self.predictors]
         if isinstance(getattr(models[0], "observations", None), StudentTLikelihood):
-            half = self.weights @ [one.observations.deg_free.item() for one in models] / 2
+            half = self.weights @ [model.observations.deg_free.item() for model in models] / 2
             self.widths = _HEAVY_WIDTHS
             below = gammaincc(half, half / (_HEAVY_WIDTHS[:-1] * 2**0.25) ** 2)
             return np.diff(below, prepend=0.0, append=1.0)
@@ -174,10 +174,10 @@ class Ensemble:
         """Return means and variances ``R x M`` of the members at rows ``M x D``."""
         means, variances = [], []
         for predictor in self.predictors:
-            mean, own = predictor.moments(x, variance=variance)
+            mean, var = predictor.moments(x, variance=variance)
             means.append(mean.cpu().numpy())
-            own = 0 * mean if own is None else own + noise * predictor.noise
-            variances.append(own.cpu().numpy())
+            var = 0 * mean if var is None else var + noise * predictor.noise
+            variances.append(var.cpu().numpy())
             release_some(self.predictors)
         return np.stack(means), np.stack(variances) * self._factors(x, np.stack(means))
 
@@ -239,11 +239,11 @@ class NoiseScale:
 
 def release_some(predictors: Sequence[Predictor]) -> None:
     """Release Cholesky factors of exact predictors beyond 2 GiB; the next use computes them."""
-    kept = 0
+    num_bytes = 0
     for predictor in predictors:
         if isinstance(predictor, ConditionedGP):
-            kept += predictor.num_bytes
-            if kept > _KEPT_BYTES:
+            num_bytes += predictor.num_bytes
+            if num_bytes > _KEPT_BYTES:
                 predictor.release()
 
 
@@ -257,8 +257,8 @@ def _members(
     Predictions ``3 x M x N`` are targets, means and variances, by the members and by the members
     with parameters that ignore the rows in the masks ``M x N``. At most ``limit`` members are used.
     """
-    found: list[tuple[tuple[str, int], Predictor, np.ndarray, np.ndarray, np.ndarray]] = []
-    starts = [(name, number) for name, one in results.items() for number in sorted(one.members)]
+    usable: list[tuple[tuple[str, int], Predictor, np.ndarray, np.ndarray, np.ndarray]] = []
+    starts = [(name, number) for name, fit in results.items() for number in sorted(fit.members)]
     # The best start of each network first: of starts with equal weights, the first one is reported.
     starts.sort(key=lambda start: start[1] != results[start[0]].best)
     for name, number in starts[:limit]:
@@ -266,15 +266,15 @@ def _members(
         start, mask = results[name].before_held_out(number)
         with suppress(torch.linalg.LinAlgError, NotPSDError):
             predictor = (sparse or _exact)(model)
-            own = unseen = _leave_one_out(predictor, model)
+            table = unseen = _leave_one_out(predictor, model)
             if start is not model:
                 unseen = _leave_one_out((sparse or _exact)(start), start)
-            found.append(((name, number), predictor, own, unseen, mask[_rows_of(predictor)]))
-            release_some([one for _, one, *_ in found])
-    if not found:
+            usable.append(((name, number), predictor, table, unseen, mask[_rows_of(predictor)]))
+            release_some([entry[1] for entry in usable])
+    if not usable:
         raise RuntimeError("No trained network has a positive definite covariance matrix.")
-    members, predictors, owns, others, masks = (list(part) for part in zip(*found, strict=True))
-    return members, predictors, np.stack(owns, 1), np.stack(others, 1), np.stack(masks)
+    members, predictors, tables, others, masks = (list(part) for part in zip(*usable, strict=True))
+    return members, predictors, np.stack(tables, 1), np.stack(others, 1), np.stack(masks)
 
 
 def of_held_out_rows(
@@ -290,13 +290,13 @@ def of_held_out_rows(
     """
     table, masks, names = table.copy(), masks.copy(), np.array(networks)
     for member, name in enumerate(names):
-        own = names == name
-        new = masks[member] & ~masks[own]
-        table[:, own] = np.where(new, table[:, [member]], table[:, own])
-        masks[own] |= masks[member]
-    kept = np.flatnonzero(masks.all(0))
-    kept = kept if kept.size else np.arange(masks.shape[1])
-    return table[..., kept], kept
+        in_network = names == name
+        new = masks[member] & ~masks[in_network]
+        table[:, in_network] = np.where(new, table[:, [member]], table[:, in_network])
+        masks[in_network] |= masks[member]
+    rows = np.flatnonzero(masks.all(0))
+    rows = rows if rows.size else np.arange(masks.shape[1])
+    return table[..., rows], rows
 
 
 def _exact(model: Any) -> ConditionedGP:

@@ -150,8 +150,8 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
                 f"{factors.tolist()}."
             )
         self._class_factors = factors
-        what = "time grows with their cube, and predictions use a random part of each class."
-        warn_of_size(type(self).__name__, len(labels), _MAX_ROWS, what)
+        advice = "time grows with their cube, and predictions use a random part of each class."
+        warn_of_size(type(self).__name__, len(labels), _MAX_ROWS, advice)
         kept = _stratified(labels, _MAX_ROWS, self._seed)
         x, labels, number = self._gaps.expected(rows[kept]), labels[kept], len(self.classes_)
         learned = _stratified(labels, int((_TRAINING_WORK / number) ** (1 / 3)), self._seed)
@@ -188,17 +188,17 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
                 tables.append(_Predictor(start).leave_one_out())
                 masks.append(mask)
         networks = [name for name, *_ in members]
-        scores, kept = of_held_out_rows(networks, np.stack(tables, 1), np.stack(masks))
-        scores, labels = scores.swapaxes(0, 1), labels[kept]
+        scores, rows = of_held_out_rows(networks, np.stack(tables, 1), np.stack(masks))
+        scores, labels = scores.swapaxes(0, 1), labels[rows]
         self._base = np.log((counts + 0.5) / (counts + 0.5).sum())[:, None]
         weights = _pooling_weights(scores - self._base, self._base, labels)
         used = np.flatnonzero(weights >= _LEAST_WEIGHT * weights.max())
         self.members_ = [members[index][:2] for index in used]
         self.weights_ = weights[used]
         self._predictors = [members[index][2] for index in used]
-        whole = self._pooled(scores[used])
-        self.held_out_ = labels, whole.T
-        self.held_out_log_loss_ = float(-np.log(whole[labels, np.arange(len(labels))]).mean())
+        pooled = self._pooled(scores[used])
+        self.held_out_ = labels, pooled.T
+        self.held_out_log_loss_ = float(-np.log(pooled[labels, np.arange(len(labels))]).mean())
         return members[int(weights.argmax())][2]
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
@@ -221,7 +221,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
     @property
     def processes(self) -> list[ExactGP]:
         """Gaussian processes of the classes, for each member."""
-        return [one.model for one in self._predictors]
+        return [predictor.model for predictor in self._predictors]
 
     def linearised(self, rows: np.ndarray, code: int) -> tuple[np.ndarray, np.ndarray]:
         r"""Approximate the probability of a class by a linear function, for each member.
@@ -240,30 +240,30 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         normal = ndtri(qmc.Sobol(len(self._base), rng=0).random(_DRAWS)).T[..., None]  # K x S x 1
         # Deviations sum to zero over the classes, because a row has one label.
         normal = (normal - normal.mean(0)) * (len(normal) / (len(normal) - 1)) ** 0.5
-        own, power = np.eye(len(normal))[code][:, None], self.weights_.sum()
+        one_hot, power = np.eye(len(normal))[code][:, None], self.weights_.sum()
         values, slopes = [], []
-        for one in self._predictors:
-            mean, variance = one.latent(self._tensor(rows))
-            rest = (1 - power) * self._base
-            table = self._weighted(softmax(power * _scores(mean, variance) + rest, axis=0))
+        for predictor in self._predictors:
+            mean, variance = predictor.latent(self._tensor(rows))
+            base = (1 - power) * self._base
+            table = self._weighted(softmax(power * _scores(mean, variance) + base, axis=0))
             std = variance.clamp_min(0).sqrt().cpu().numpy()
             # The power calibrates the means; the deviations from them keep their size.
-            drawn = (power * mean.cpu().numpy() + rest)[:, None] + std[:, None] * normal
+            drawn = (power * mean.cpu().numpy() + base)[:, None] + std[:, None] * normal
             drawn = self._weighted(softmax(drawn, axis=0))[code]  # S x M
-            slope = table[code] * (own - table)
+            slope = table[code] * (one_hot - table)
             linear = np.sqrt(((slope * std) ** 2).sum(0))
             values.append(table[code])
             slopes.append(slope * drawn.std(0) / np.maximum(linear, _LEAST))
         return np.stack(values), np.stack(slopes)
 
-    def _weighted(self, whole: np.ndarray) -> np.ndarray:
+    def _weighted(self, probabilities: np.ndarray) -> np.ndarray:
         """Return probabilities ``K x ...`` in the population of ``class_weight``."""
-        weighted = (whole.T * self._class_factors).T
+        weighted = (probabilities.T * self._class_factors).T
         return weighted / weighted.sum(0)
 
     def _mixed(self, x: Tensor) -> np.ndarray:
         """Return calibrated probabilities ``K x M`` at standardised rows ``M x d``."""
-        return self._pooled(np.stack([_scores(*one.latent(x)) for one in self._predictors]))
+        return self._pooled(np.stack([_scores(*member.latent(x)) for member in self._predictors]))
 
     def _pooled(self, scores: np.ndarray) -> np.ndarray:
         """Return probabilities ``K x M`` from scores ``R x K x M`` of the members."""
@@ -286,7 +286,7 @@ class _Predictor:
         self.model: LatentGP = self._trained.eval()
         if not isinstance(self._trained, LatentGP):
             self.model = LatentGP.of_classes(self._trained)
-        self._classes = [ConditionedGP(one) for one in by_class(self.model)]
+        self._classes = [ConditionedGP(process) for process in by_class(self.model)]
 
     def condition(self, rows: Rows) -> None:
         """Condition on rows with targets ``K x N``."""
@@ -299,7 +299,7 @@ class _Predictor:
 
     def leave_one_out(self) -> np.ndarray:
         """Return leave-one-out scores ``K x N`` of the rows."""
-        return _scores(*self._stacked(lambda one: one.leave_one_out()))
+        return _scores(*self._stacked(ConditionedGP.leave_one_out))
 
     def latent(self, x: Tensor) -> _Moments:
         """Return means and variances ``K x M`` of the latent values at rows ``M x d``."""
@@ -310,11 +310,11 @@ class _Predictor:
         return torch.cat(means, 1), torch.cat(variances, 1)
 
     def _stacked(self, moments: Callable[[ConditionedGP], Any]) -> _Moments:
-        found = []
-        for one in self._classes:
-            found.append(moments(one))
+        results = []
+        for process in self._classes:
+            results.append(moments(process))
             release_some(self._classes)
-        means, variances = zip(*found, strict=True)
+        means, variances = zip(*results, strict=True)
         return torch.stack(means), torch.stack(variances)
 
 
@@ -334,14 +334,14 @@ def _pooling_weights(scores: np.ndarray, base: np.ndarray, labels: np.ndarray) -
     They minimise the log loss and have a weak normal prior around ``1 / R``. Their sum has a normal
     prior around 1, because a sum far above 1 fits classes that are separable by chance.
     """
-    own, even = np.eye(len(base))[labels].T, 1 / len(scores)
+    one_hot, even = np.eye(len(base))[labels].T, 1 / len(scores)
 
     def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
         logs = log_softmax(base + np.tensordot(weights, scores, 1), axis=0)
-        away, excess = (weights - even) / _PRIOR_SCALE, weights.sum() - 1
-        slope = np.tensordot(scores, np.exp(logs) - own, 2)
-        penalty = (away @ away + excess**2) / 2
-        return penalty - (own * logs).sum(), away / _PRIOR_SCALE + excess + slope
+        deviation, excess = (weights - even) / _PRIOR_SCALE, weights.sum() - 1
+        slope = np.tensordot(scores, np.exp(logs) - one_hot, 2)
+        penalty = (deviation @ deviation + excess**2) / 2
+        return penalty - (one_hot * logs).sum(), deviation / _PRIOR_SCALE + excess + slope
 
     start, bounds = np.full(len(scores), even), [(_LEAST_POWER, None)] * len(scores)
     return minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x

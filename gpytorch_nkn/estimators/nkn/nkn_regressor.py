@@ -258,8 +258,8 @@ class NKNRegressor(ColumnPredictions):
         targets = targets if observed is None else targets[:, observed]
         transforms = self._candidate_transforms(targets[0])
         if not self._is_gaussian and len(rows) > _MAX_TRAINED:
-            what = "time grows with their cube, and a random part is used."
-            warn_of_size(f"likelihood={self.likelihood!r}", len(rows), _MAX_ROWS, what)
+            advice = "time grows with their cube, and a random part is used."
+            warn_of_size(f"likelihood={self.likelihood!r}", len(rows), _MAX_ROWS, advice)
             order = np.random.default_rng(self._seed).permutation(len(rows))[:_MAX_ROWS]
             rows, targets = rows[order], targets[:, order]
         self._choose_method(len(rows))
@@ -491,9 +491,9 @@ class NKNRegressor(ColumnPredictions):
             model = untrained_model(next(iter(named.values())), rows[:_PROBE], self._cat_dims)
             later = self._plan_predictions(model, num_rows, len(named))
         make_model = _LIKELIHOODS[self.likelihood][0]
-        few = rows if self._is_gaussian else rows[:_MAX_TRAINED]
+        training_rows = rows if self._is_gaussian else rows[:_MAX_TRAINED]
         budget = session.part(1 - later / max(session.seconds_left, later, 1e-9))
-        results = self._train(named, few, budget=budget, make_model=make_model)
+        results = self._train(named, training_rows, budget=budget, make_model=make_model)
         for result in results.values() if not self._is_gaussian else ():
             for member in result.members.values():
                 rows.set_on(member)

@@ -89,8 +89,8 @@ class SparsePredictor:
     def moments(self, x: Tensor, *, variance: bool = True) -> tuple[Tensor, Tensor | None]:
         """Return the mean and variance ``M`` of the function at rows ``M x D``, without noise."""
         if self._local is not None:
-            rest, own = self._local.moments(x)
-            return self._mean(x) + rest, own
+            residual, var = self._local.moments(x)
+            return self._mean(x) + residual, var
         return self._inducing_moments(x) if variance else (self._mean(x), None)
 
     @torch.no_grad()
@@ -109,8 +109,8 @@ class SparsePredictor:
         ratio = learned / (noise - learned).clamp_min(1e-9 * noise)
         mean, variance = mean - ratio * (y - mean), variance + learned * ratio
         if self._local is not None:
-            rest, variance = self._local.moments(x, self.loo_rows)
-            mean, noise = mean + rest, self._local.noise
+            residual, variance = self._local.moments(x, self.loo_rows)
+            mean, noise = mean + residual, self._local.noise
         return mean, variance + noise
 
     @torch.no_grad()
@@ -126,8 +126,8 @@ class SparsePredictor:
 
     def _inducing_moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return means and variances ``M`` given the inducing values alone."""
-        parts = [self._posterior.joint(part) for part in x.split(_CHUNK)]
-        return torch.cat([one.mean for one in parts]), torch.cat([one.variance for one in parts])
+        posteriors = [self._posterior.joint(part) for part in x.split(_CHUNK)]
+        return torch.cat([p.mean for p in posteriors]), torch.cat([p.variance for p in posteriors])
 
     def _log_densities(self) -> np.ndarray:
         """Return leave-one-out log densities of the observations of ``loo_rows``."""
@@ -191,14 +191,14 @@ class LocalResiduals:
         self._process = self._learn(seed, budget)
         self.noise = self._process.likelihood.noise.item() * self._unit**2
 
-    def moments(self, x: Tensor, own: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
+    def moments(self, x: Tensor, indices: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
         """Return means and variances ``M`` at standardised inputs ``M x D``, without noise.
 
-        If the inputs are rows of the fit, with indices ``own``, each is predicted by other rows.
+        If the inputs are rows of the fit, with these ``indices``, each is predicted by other rows.
         """
-        near = self._nearest(x, _NEIGHBOURS + (own is not None))
-        if own is not None:
-            is_other = near != own[:, None]
+        near = self._nearest(x, _NEIGHBOURS + (indices is not None))
+        if indices is not None:
+            is_other = near != indices[:, None]
             is_other[is_other.all(1), -1] = False
             near = near[is_other].reshape(len(near), -1)
         size = max(1, _CHUNK_ENTRIES // near.shape[1] ** 2)
@@ -226,8 +226,8 @@ class LocalResiduals:
         errors = (known.y - mean(known.x)).unsqueeze(-1)
         white = torch.linalg.solve_triangular(factor, errors, upper=False)
         means = mean(x) + (half.mT @ white).squeeze(-1)
-        own = kernel(x).to_dense() - half.mT @ half
-        return means * self._unit, own * self._unit**2
+        posterior = kernel(x).to_dense() - half.mT @ half
+        return means * self._unit, posterior * self._unit**2
 
     def _learn(self, seed: int, budget: float | None) -> TableGP:
         count = len(self._known)
@@ -274,9 +274,9 @@ def sparse_predictors(
     points = None if cat_dims else select_inducing_points(rows.x, count, seed=seed)
 
     def predictor(model: ExactGP) -> SparsePredictor:
-        own = points
-        if own is None:
-            own = select_inducing_points(rows.x, count, kernel=model.covar_module, seed=seed)
-        return SparsePredictor(model, own, seed, cat_dims, end)
+        inducing = points
+        if inducing is None:
+            inducing = select_inducing_points(rows.x, count, kernel=model.covar_module, seed=seed)
+        return SparsePredictor(model, inducing, seed, cat_dims, end)
 
     return predictor

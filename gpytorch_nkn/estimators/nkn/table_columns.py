@@ -49,8 +49,8 @@ class TableColumns:
             if kind in ("dates", "durations"):
                 first[label] = _dates(column).min() if kind == "dates" else None
             elif kind:
-                found = _plain(column.dropna()).unique()
-                ordered = sorted(found, key=lambda v: (str(v), repr(v)))
+                values = _plain(column.dropna()).unique()
+                ordered = sorted(values, key=lambda v: (str(v), repr(v)))
                 categories[label] = pd.Index(ordered, dtype=object)
                 if not isinstance(column.dtype, pd.CategoricalDtype):
                     _warn_of_strings(label, column.dropna().astype(str))
@@ -107,11 +107,11 @@ class TableColumns:
         return (times / _DAY).to_numpy(float)
 
     def _codes(self, values: pd.Series) -> np.ndarray:
-        known, found = self.categories[values.name], _plain(values)
-        seen, missing = known.get_indexer(found), found.isna()
+        known, plain = self.categories[values.name], _plain(values)
+        seen, missing = known.get_indexer(plain), plain.isna()
         codes = np.where(missing, np.nan, seen)
         new = (seen < 0) & ~missing
-        codes[new] = len(known) + pd.factorize(found[new])[0]
+        codes[new] = len(known) + pd.factorize(plain[new])[0]
         return codes
 
 
@@ -122,33 +122,33 @@ def _columns(X: pd.DataFrame) -> Iterator[tuple[Any, pd.Series]]:
         yield label, column.astype(object) if is_arrow else column
 
 
-def _warn_of_strings(label: Any, found: pd.Series) -> None:
+def _warn_of_strings(label: Any, cells: pd.Series) -> None:
     """Warn of categories whose strings are probably numbers, dates or names of rows."""
-    strings = found.drop_duplicates()
+    strings = cells.drop_duplicates()
     numbers = pd.to_numeric(strings, errors="coerce").notna()
     some = strings[:_LOOKED_AT]
     dates = some[some.str.contains(_DATE)]
     dates = pd.to_datetime(dates, format="mixed", errors="coerce").dropna()
     if numbers.mean() >= _MOST:
-        what = f"most of its strings are numbers, and {strings[~numbers].iloc[0]!r} is not"
+        problem = f"most of its strings are numbers, and {strings[~numbers].iloc[0]!r} is not"
         advice = f"pandas.to_numeric(X[{label!r}], errors='coerce') makes other strings NaN"
     elif len(dates) >= _MOST * len(some):
-        what = f"its strings are dates such as {some.iloc[0]!r}"
+        problem = f"its strings are dates such as {some.iloc[0]!r}"
         advice = f"pandas.to_datetime(X[{label!r}], format='mixed', errors='coerce') "
         advice += "makes them dates, with dayfirst=True if the day comes first"
-    elif len(strings) >= _MOST * len(found) and len(found) >= _FEW:
-        what = f"nearly all of its strings differ, such as {some.iloc[0]!r}"
+    elif len(strings) >= _MOST * len(cells) and len(cells) >= _FEW:
+        problem = f"nearly all of its strings differ, such as {some.iloc[0]!r}"
         advice = "drop it if its strings are names of rows, or extract numbers from them"
     else:
         return
-    warn_user(f"Column {label!r} is used as categories, but {what}: {advice}.")
+    warn_user(f"Column {label!r} is used as categories, but {problem}: {advice}.")
 
 
 def _kind(values: pd.Series) -> str:
     """Return ``"dates"``, ``"durations"``, ``"categories"``, or an empty string for numbers."""
-    found = pd.api.types.infer_dtype(values, skipna=True)
-    if found not in ("string", "boolean", "mixed") or pd.api.types.is_bool_dtype(values.dtype):
-        return _KINDS.get(found, "")
+    inferred = pd.api.types.infer_dtype(values, skipna=True)
+    if inferred not in ("string", "boolean", "mixed") or pd.api.types.is_bool_dtype(values.dtype):
+        return _KINDS.get(inferred, "")
     if not all(isinstance(value, str | bool | np.bool_) for value in values.dropna()):
         return ""
     try:

@@ -78,14 +78,14 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
         checks |= {"ensure_min_samples": 3, "ensure_all_finite": "allow-nan"}
         table, target = self._checked_table(self._columns(X), y, **checks)
         table = table if observed is None else table[observed]
-        own = any(isinstance(structure, Kernel) for structure in structures)
-        self.standardisation_ = Standardisation.of(table, keep_constant=own, codes=codes)
+        has_kernel = any(isinstance(structure, Kernel) for structure in structures)
+        self.standardisation_ = Standardisation.of(table, keep_constant=has_kernel, codes=codes)
         self.x_offset_, self.x_scale_ = self.standardisation_.offset, self.standardisation_.scale
         used = self.standardisation_.used
         names = ["x"] if len(used) == 1 else [f"x{number}" for number in range(len(used))]
         if self._names is not None:
             names = list(map(str, self._names))
-        self.columns_ = tuple(name for name, own in zip(names, used, strict=True) if own)
+        self.columns_ = tuple(name for name, is_used in zip(names, used, strict=True) if is_used)
         used = codes[used] if codes.size else codes
         self._cat_dims = tuple(np.flatnonzero(used).tolist())
         rows = self.standardisation_(table)
@@ -97,8 +97,8 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
         self, structures: Mapping[str, str | Kernel], rows: Rows, **options: Any
     ) -> dict[str, FitResult]:
         """Train a model of each structure, with further options of ``train_structures``."""
-        own = {name: getattr(self, name) for name in ("restarts", "recipe", "n_jobs", "progress")}
-        options |= own | {"seed": self._seed, "cat_dims": self._cat_dims}
+        given = {name: getattr(self, name) for name in ("restarts", "recipe", "n_jobs", "progress")}
+        options |= given | {"seed": self._seed, "cat_dims": self._cat_dims}
         return train_structures(structures, rows, **options)
 
     def __sklearn_tags__(self) -> Any:
@@ -138,7 +138,7 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
         more = [
             len(rows) + number * gaps.sum() + gaps.cumsum() - 1 for number in range(len(others))
         ]
-        indices = np.stack([indices, *(np.where(gaps, own, indices) for own in more)])
+        indices = np.stack([indices, *(np.where(gaps, drawn, indices) for drawn in more)])
         return np.concatenate([first, *(other[gaps] for other in others)]), indices
 
     def _tensor(self, values: np.ndarray) -> Tensor:

@@ -66,19 +66,19 @@ class Gaps:
         missing = np.isnan(known)
         filled = np.repeat(self._imputer.initial_imputer_.transform(known)[None], _DRAWS, 0)
         for step, point in zip(steps, points, strict=True):
-            own = missing[:, step.feat_idx]
-            if own.any():
-                others = filled[:, own][..., step.neighbor_feat_idx]
+            gaps = missing[:, step.feat_idx]
+            if gaps.any():
+                others = filled[:, gaps][..., step.neighbor_feat_idx]
                 flat = others.reshape(-1, others.shape[-1])
                 mean, std = step.estimator.predict(flat, return_std=True)
-                drawn = mean + std * point[orders[:, own]].ravel()
-                filled[:, own, step.feat_idx] = drawn.reshape(_DRAWS, -1)
+                drawn = mean + std * point[orders[:, gaps]].ravel()
+                filled[:, gaps, step.feat_idx] = drawn.reshape(_DRAWS, -1)
         draws = np.repeat(rows[None], _DRAWS, 0)
         draws[..., self._numbers] = filled[..., 1:]
         for dim, seen in self._codes.items():
-            own = np.isnan(rows[:, dim])
+            gaps = np.isnan(rows[:, dim])
             levels = seen[((np.arange(_DRAWS) + 0.5) / _DRAWS * len(seen)).astype(int)]
-            draws[:, own, dim] = rng.permuted(levels)[orders[:, own]]
+            draws[:, gaps, dim] = rng.permuted(levels)[orders[:, gaps]]
         return np.where(np.isnan(rows), np.clip(draws, self._lowest, self._highest), rows)
 
     def _with_intercept(self, rows: np.ndarray) -> np.ndarray:

@@ -142,21 +142,21 @@ class LatentGP(_Process):
         """Return the exact GP with the posterior of a ``LaplaceGP``."""
         targets, noise = model.eval().pseudo_targets
         prior = model.mean_module, model.covar_module
-        found = cls(model.train_inputs[0], targets, noise, *prior, model.likelihood)
-        found.observed = model.train_targets if model.train_targets.dim() == 1 else None
-        return found
+        exact = cls(model.train_inputs[0], targets, noise, *prior, model.likelihood)
+        exact.observed = model.train_targets if model.train_targets.dim() == 1 else None
+        return exact
 
     @classmethod
     def of_classes(cls, model: Any) -> LatentGP:
         """Return exact GPs of the classes, with the posterior of a :func:`labelled_model`."""
-        one = cls.of(model)
-        if len(one.train_targets) > 1:
-            return one
-        parts = one.train_targets, one.mean_module.constant.detach()
+        exact = cls.of(model)
+        if len(exact.train_targets) > 1:
+            return exact
+        parts = exact.train_targets, exact.mean_module.constant.detach()
         y, constant = (torch.cat([-part, part]) for part in parts)
         mean = ConstantMean(batch_shape=y.shape[:1]).to(y).initialize(constant=constant)
-        noise = one.likelihood.noise.expand(2, -1)
-        return cls(one.train_inputs[0], y, noise, mean, one.covar_module)
+        noise = exact.likelihood.noise.expand(2, -1)
+        return cls(exact.train_inputs[0], y, noise, mean, exact.covar_module)
 
 
 def class_rows(x: Tensor, labels: np.ndarray, num_classes: int) -> Rows:
@@ -166,8 +166,8 @@ def class_rows(x: Tensor, labels: np.ndarray, num_classes: int) -> Rows:
     log-normal variables. These have the moments of gamma variables with the shape 1.01 for the own
     class and 0.01 for the others.
     """
-    own = labels == np.arange(num_classes)[:, None]
-    y, noise = np.where(own, _CLASS_TARGET, -_CLASS_TARGET), np.where(own, *_LOG_VARIANCES)
+    one_hot = labels == np.arange(num_classes)[:, None]
+    y, noise = np.where(one_hot, _CLASS_TARGET, -_CLASS_TARGET), np.where(one_hot, *_LOG_VARIANCES)
     return Rows(x, torch.as_tensor(y).to(x), torch.as_tensor(noise).to(x))
 
 
@@ -206,28 +206,28 @@ def labelled(rows: Rows) -> Rows:
 
 def by_class(model: LatentGP) -> list[LatentGP]:
     """Return a process for each class."""
-    found = []
+    processes = []
     parts = model.train_targets, model.likelihood.noise, model.mean_module.constant.detach()
     for y, noise, constant in zip(*parts, strict=True):
         mean = ConstantMean().to(y).initialize(constant=constant)
-        found.append(LatentGP(model.train_inputs[0], y, noise, mean, model.covar_module))
-    return found
+        processes.append(LatentGP(model.train_inputs[0], y, noise, mean, model.covar_module))
+    return processes
 
 
 def check_structures(structure: object) -> list[str | Kernel]:
     """Check the argument ``structure`` of an estimator, and return it as a list."""
-    several = isinstance(structure, Sequence) and not isinstance(structure, str)
-    structures = list(structure) if several else [structure]  # type: ignore[call-overload]
+    is_sequence = isinstance(structure, Sequence) and not isinstance(structure, str)
+    structures = list(structure) if is_sequence else [structure]  # type: ignore[call-overload]
     if not structures:
         raise ValueError("structure must name at least one network, got none.")
-    for one in structures:
-        if isinstance(one, str):
-            if several or one != "auto":
-                check_name(one, _WORDS, "a kernel" if several else "'auto', or a kernel")
-        elif not isinstance(one, Kernel):
+    for network in structures:
+        if isinstance(network, str):
+            if is_sequence or network != "auto":
+                check_name(network, _WORDS, "a kernel" if is_sequence else "'auto', or a kernel")
+        elif not isinstance(network, Kernel):
             raise TypeError(
                 "structure must be a name, a kernel or a sequence of such, got "
-                f"{type(one).__name__}."
+                f"{type(network).__name__}."
             )
     return structures
 
@@ -292,12 +292,12 @@ def train_structures(
 
     session = Session(budget=budget, seed=seed, progress=False)
     trained = train_candidates(train, list(models), session)
-    failures = [f"{one.key}: {one.status}" for one in trained if one.candidate is None]
+    failures = [f"{run.key}: {run.status}" for run in trained if run.candidate is None]
     if len(failures) == len(trained):
         raise RuntimeError(f"No network could be trained ({'; '.join(failures)}).")
     for failure in failures:
         warn_user(f"A network could not be trained: {failure}", RuntimeWarning)
-    return {one.key: one.candidate for one in trained if one.candidate is not None}
+    return {run.key: run.candidate for run in trained if run.candidate is not None}
 
 
 def untrained_model(structure: str | Kernel, rows: Rows, cat_dims: Sequence[int] = ()) -> TableGP:

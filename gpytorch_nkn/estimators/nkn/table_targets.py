@@ -56,8 +56,8 @@ class Targets:
 
     def log_density_of(self, standardised: np.ndarray, logs: np.ndarray) -> np.ndarray:
         """Convert log densities ``N`` per standardised unit to those per unit of the targets."""
-        found = self.transform.inverse(self.offset + self.scale * standardised)
-        return logs + self.transform.log_slope(found) - math.log(self.scale)
+        targets = self.transform.inverse(self.offset + self.scale * standardised)
+        return logs + self.transform.log_slope(targets) - math.log(self.scale)
 
     def moments(self, mixture: PredictiveMixture) -> tuple[np.ndarray, np.ndarray]:
         """Return means and standard deviations ``M`` of a mixture.
@@ -77,20 +77,20 @@ def candidates(option: str, y: np.ndarray, bounds: tuple[float, float] | None) -
     """Return candidate transforms of targets ``N`` for an option of the regressor."""
     if option == "auto" and bounds is None and not (y.min() >= 0 and skew(y) > _SKEWED):
         option = "identity"
-    found = candidate_transforms(option, y, bounds, prefix="y_")
-    if bounds is None and found[0].is_identity:
-        found[0] = Transform()  # without bounds
-    for transform in found:
+    transforms = candidate_transforms(option, y, bounds, prefix="y_")
+    if bounds is None and transforms[0].is_identity:
+        transforms[0] = Transform()  # without bounds
+    for transform in transforms:
         if not transform.accepts(y):
             raise ValueError(
                 f"y_transform={transform.name!r} must be defined for all targets, got targets from "
                 f"{y.min():g} to {y.max():g}."
             )
-    return found
+    return transforms
 
 
 def choose_transform(
-    found: Sequence[Transform],
+    transforms: Sequence[Transform],
     x: Tensor,
     y: np.ndarray,
     variance: np.ndarray,
@@ -108,8 +108,8 @@ def choose_transform(
     """
     rows = np.random.default_rng(seed).permutation(len(y))[:_COMPARED_ROWS]
     x, y, variance = x[rows], y[rows], variance[rows]
-    if len(found) == 1 or np.ptp(y) == 0:
-        return found[0]
+    if len(transforms) == 1 or np.ptp(y) == 0:
+        return transforms[0]
 
     def held_out(transform: Transform) -> np.ndarray:
         targets = Targets.of(y, transform, robust=bool(variance.any()))
@@ -125,11 +125,11 @@ def choose_transform(
         ensemble = Ensemble(results, cat_dims=options["cat_dims"], scale_noise=False)
         return targets.log_density_of(*ensemble.held_out)
 
-    densities = np.stack([held_out(transform) for transform in found])
+    densities = np.stack([held_out(transform) for transform in transforms])
     gains = densities - densities[0]
     gains = gains[:, np.isfinite(gains).all(0)]
     if gains.shape[1] < 2:
-        return found[0]
+        return transforms[0]
     best = int(gains.mean(1).argmax())
     error = gains[best].std() / math.sqrt(gains.shape[1])
-    return found[best if gains[best].mean() > _STANDARD_ERRORS * error else 0]
+    return transforms[best if gains[best].mean() > _STANDARD_ERRORS * error else 0]

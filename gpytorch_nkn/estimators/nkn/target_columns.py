@@ -58,11 +58,11 @@ def by_column(method: F) -> F:
             missing = np.isnan(y)
             given["y"] = np.where(missing, 1.0, y)
         parts = [
-            method(own, X, **_of_column(given, k, self.target_names_))
-            for k, own in enumerate(self.estimators_)
+            method(regressor, X, **_of_column(given, k, self.target_names_))
+            for k, regressor in enumerate(self.estimators_)
         ]
-        found = _joined(parts)
-        return found if missing is None else np.where(missing, np.nan, found)
+        joined = _joined(parts)
+        return joined if missing is None else np.where(missing, np.nan, joined)
 
     return cast(F, applied)
 
@@ -92,29 +92,29 @@ class ColumnPredictions(MixturePredictions, RegressorMixin, TableEstimator):
         check_consistent_length(mean, y, sample_weight)
         weights = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight)
         scores = [
-            r2_score(own[seen], predicted[seen], sample_weight=weights[seen])
-            for own, predicted, seen in zip(y.T, mean.T, ~np.isnan(y.T), strict=True)
+            r2_score(targets[seen], predicted[seen], sample_weight=weights[seen])
+            for targets, predicted, seen in zip(y.T, mean.T, ~np.isnan(y.T), strict=True)
         ]
         return float(np.mean(scores))
 
     def _targets_like_fit(self, y: Any) -> np.ndarray:
         """Return targets ``M x K`` in the order of the columns of the fit."""
-        found, number = _targets(_in_order(y, self.target_names_)), len(self.estimators_)
-        if found.shape[1] != number:
-            raise ValueError(f"y must have {number} columns, got shape {found.shape}.")
-        return found
+        targets, number = _targets(_in_order(y, self.target_names_)), len(self.estimators_)
+        if targets.shape[1] != number:
+            raise ValueError(f"y must have {number} columns, got shape {targets.shape}.")
+        return targets
 
     def _fit_columns(self, X: Any, y: Any, **inputs: ArrayLike | None) -> Any:
         """Fit a clone to the observed rows of each column."""
         values = _targets(y)
         number, observed = values.shape[1], ~np.isnan(values)
         names = tuple(y.columns if isinstance(y, pd.DataFrame) else range(number))
-        for name, own, seen in zip(names, values.T, observed.T, strict=True):
+        for name, targets, seen in zip(names, values.T, observed.T, strict=True):
             try:
                 if (count := seen.sum()) < _LEAST:
                     raise ValueError(f"At least {_LEAST} are needed, got {count}.")
-                own[~seen] = own[seen][0]  # any valid target; the row is not used
-                self._candidate_transforms(own)
+                targets[~seen] = targets[seen][0]  # any valid target; the row is not used
+                self._candidate_transforms(targets)
             except ValueError as error:
                 raise ValueError(f"Observed values of column {name!r}: {error}") from error
         self._warn_of_order(X, y=y)
@@ -122,14 +122,14 @@ class ColumnPredictions(MixturePredictions, RegressorMixin, TableEstimator):
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=number).tolist()
         for k, seed in enumerate(seeds):
             budget = 1e-3 if session.interrupted else session.part(1 / (number - k))
-            own = clone(self).set_params(budget=budget, random_state=seed)
+            regressor = clone(self).set_params(budget=budget, random_state=seed)
             given = _of_column(inputs, k, names)
             for name, value in given.items():
                 if np.shape(value) == (len(values),):  # unobserved targets need no valid inputs
                     given[name] = np.where(observed[:, k], value, 1.0)
-            own._fit(X, values[:, k], observed=observed[:, k], **given)
-            session.interrupted |= any(result.interrupted for result in own.results_.values())
-            fitted.append(own)
+            regressor._fit(X, values[:, k], observed=observed[:, k], **given)
+            session.interrupted |= any(result.interrupted for result in regressor.results_.values())
+            fitted.append(regressor)
         self.estimators_, self.target_names_ = fitted, names
         for name in {"n_features_in_", "feature_names_in_"} & vars(fitted[0]).keys():
             setattr(self, name, getattr(fitted[0], name))
@@ -155,16 +155,16 @@ def _in_order(values: Any, names: tuple[Any, ...]) -> Any:
 
 def _of_column(given: dict[str, Any], k: int, names: tuple[Any, ...]) -> dict[str, Any]:
     """Return arguments for column ``k`` of the targets."""
-    found = dict(given)
+    arguments = dict(given)
     for name in {"y", "exposure", "noise_variance"} & given.keys():
         value = np.asarray(_in_order(given[name], names))
         if value.ndim:
-            found[name] = value[:, k] if value.shape[1:] == (len(names),) else value
-    return found
+            arguments[name] = value[:, k] if value.shape[1:] == (len(names),) else value
+    return arguments
 
 
 def _joined(parts: list[Any]) -> Any:
     """Return arrays with an axis of columns after the rows, or other parts as a list."""
     if isinstance(parts[0], tuple):
-        return tuple(_joined(list(own)) for own in zip(*parts, strict=True))
+        return tuple(_joined(list(values)) for values in zip(*parts, strict=True))
     return np.stack(parts, 1) if isinstance(parts[0], np.ndarray) else parts
