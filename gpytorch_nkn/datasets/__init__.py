@@ -1,4 +1,4 @@
-"""Data: bundled with libraries, or from a CSV file or an image."""
+"""Data sets that are bundled with libraries, and readers of CSV files and images."""
 
 from gpytorch_nkn.datasets.csv_series import read_time_series
 from gpytorch_nkn.datasets.image_files import (

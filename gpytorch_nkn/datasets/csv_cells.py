@@ -1,4 +1,4 @@
-"""Numbers in text files, sentinel values, and the options of a reading (needs pandas)."""
+"""Numbers and sentinel values in text files, and the options of the reader (needs pandas)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def drop_advice(bad: pd.Series) -> str:
 
 
 def number_parts(cell: str) -> tuple[str, str, float, bool, bool]:
-    """Return digits, marks and factor of a number, and whether it fits a decimal point, a comma."""
+    """Return digits, marks and factor, and whether the number fits a decimal point or comma."""
     match = re.match(_NUMBER, cell)
     if match is None:
         return "", "", 1.0, False, False
@@ -101,9 +101,9 @@ def number_parts(cell: str) -> tuple[str, str, float, bool, bool]:
 def read_numbers(cells: pd.Series, reading: Reading) -> np.ndarray:
     """Convert a column of strings to numbers ``N``.
 
-    A comma before three digits separates thousands if other cells have no comma. If all cells have
-    this form, it separates thousands in files with commas, and is ambiguous in others. In files
-    with semicolons, a point before three digits is ambiguous.
+    The decimal mark is a point if it fits at least as many distinct cells as a comma. If all cells
+    have the form ``1,234``, the comma separates thousands in files with commas, and is ambiguous in
+    other files. In files with semicolons, point and comma change roles.
     """
     decimal, name, unique = reading.decimal, cells.name, pd.Series(cells.unique(), dtype=object)
     parts = pd.DataFrame(map(number_parts, unique), columns=["digits", "mark", "factor", ".", ","])
@@ -137,10 +137,10 @@ def read_numbers(cells: pd.Series, reading: Reading) -> np.ndarray:
 
 
 def notice_sentinels(values: np.ndarray, name: str, reading: Reading) -> None:
-    """Add a notice on sentinel values for missing ones, if there are any.
+    """Add a notice of values that may stand for missing ones (sentinel values), if any.
 
     A sentinel is a minimum or maximum that is repeated or begins with 99. Its distance from all
-    other values exceeds their range, or it is the only negative value and whole.
+    other values exceeds their range, or it is an integer and the only negative value.
     """
     counts, sentinels = pd.Series(values).value_counts().sort_index(), list[str]()
     while len(counts) > 2:

@@ -1,4 +1,4 @@
-"""Columns of tables of strings: parts of the time, the target and covariates (needs pandas)."""
+"""Choice of the time, target and covariate columns of a table of strings (needs pandas)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _CHAINS = [  # parts that make up a time, the preferred first
     for hours in ((), ("clock",), ("hour",), ("hour", "minute"))
 ] + [("year", "month"), ("year", "quarter"), ("year", "week"), ("date", "day")]
 _INITIALS = "[JFMASOND]{2,3}"  # of two or three months: DJ, DJF
-_WIDE = (  # parts of times, names of columns that become rows, and how many there must be
+_WIDE = (  # parts of times, names of columns that become rows, numbers of such columns
     ("month", _MONTH_NAME, {12}),
     ("month", _INITIALS, {12}),
     ("year", rf"{_YEAR}(?: \[YR\d{{4}}\])?", range(2, 700)),
@@ -62,11 +62,11 @@ _WIDE = (  # parts of times, names of columns that become rows, and how many the
     ("step", r"[A-Za-z]_?\d+", range(30, 10**6)),
 )
 _AROUND = r" \[.*|^[a-zA-Z]_?(?=\d+$)|^\D+ (?=\d{4}[MQKT]\d)"  # words around the time in such names
-_GROUPS = (  # words in names of columns that tell series apart, and count no months or hours
+_GROUPS = (  # words in names of columns that identify series, not months or hours
     r"(?i)(?<![a-z])(?:age|area|class|code|dept|group|id|item|node|region|series|site|station|store"
     r"|type|unit|zone)"
 )
-_NO_TIME = "(?i:total|mean|average|annual)?"  # times of rows with sums of a year
+_NO_TIME = "(?i:total|mean|average|annual)?"  # cells of the time column beside annual sums or means
 TIME_NAMES = (
     "(?i:t|x|times?|timestamp|when|ds|date|datetime|step|period|index|seconds?|year|month|day|hour"
     "|yyyy|unix)"
@@ -121,7 +121,7 @@ def _part(cells: pd.Series) -> str:
         if some.str.fullmatch(pattern).all():
             return part
     words = re.sub("([a-z])([A-Z])", r"\1 \2", str(cells.name)).lower()
-    words = "year" if words == "column 1" else words  # a name that was missing
+    words = "year" if words == "column 1" else words  # the header is missing
     parts = some.str.extract(r"^([A-Za-z]{0,4})[ _-]?(\d{1,4})(?:\.0| ?- ?\d\d?)?$")
     n, mark = parts[1].astype(float), str(parts.iloc[0, 0]).lower()
     for part, (names, low, high) in _PARTS.items():
@@ -136,8 +136,8 @@ def _part(cells: pd.Series) -> str:
 def _counted(frame: pd.DataFrame, first: str, part: str) -> dict[str, str]:
     """Find columns after a year or date that count months, days or steps of a day.
 
-    Their names are not used: columns are added while the times so far repeat. A column with a name
-    must count to the end of the year, month or day.
+    Columns are added until times do not repeat, or a name is in _GROUPS. If the first column has a
+    name, the counts must reach the end of the year, month or day.
     """
     columns, after = {part: first}, frame.columns[frame.columns.get_loc(first) + 1 :]
     parts = ["hour"] if part == "date" else ["month", "day", "hour"]
@@ -240,9 +240,9 @@ def rows_with_time(frame: pd.DataFrame, times: list[str], reading: Reading) -> p
         filled = frame[times[0]].replace("", None).ffill().fillna("")
         frame = frame.assign(**{times[0]: filled})
         reading.note(f"Empty cells of {times[0]!r} take the value above.")
-    frame = frame[~joined(frame[times]).isin(reading.na_values)]  # such as 2001-02-30 of columns
+    frame = frame[~joined(frame[times]).isin(reading.na_values)]  # such as 2001-02-30
     timed = ~frame[[*times]].apply(lambda cells: cells.str.fullmatch(_NO_TIME)).any(axis=1)
-    if reading.date_format is None:  # words below the data
+    if reading.date_format is None:  # notes below the data
         is_time = frame[times[0]].iloc[-100:].map(kind) != "text"
         timed.iloc[len(frame) - int(is_time[::-1].argmax()) :] = False
     known, covariates = frame[reading.target] != "", [*reading.covariates]

@@ -58,7 +58,7 @@ def read_time_series(
     Raises:
         ImportError: pandas is not installed.
         OSError: The file cannot be read.
-        ValueError: The file holds no such series; the message names the line and the option.
+        ValueError: No series can be read; the message names the line and the option.
     """
     arguments = locals()
     with needs("read_time_series"):

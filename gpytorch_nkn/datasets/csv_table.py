@@ -29,7 +29,7 @@ _STEPS = {12, 24, 48, 96, 288}  # numbers of months in a year and of equal steps
 
 
 def read_table(path: str | os.PathLike, reading: Reading) -> pd.DataFrame:
-    """Read the rows of one table as strings, "" for missing values; the index is the lines."""
+    """Read the rows of one table as strings, "" for missing values, indexed by line."""
     frame = selected(_named(Path(path), _rows(Path(path), reading), reading), reading)
     codes = pd.to_numeric(pd.Series([*reading.na_values], dtype=object), errors="coerce").dropna()
 
@@ -167,7 +167,7 @@ def _layout(
 ) -> tuple[int, int, pd.DataFrame]:
     """Find the first row of data, the row after the last one, and the header, if there is one.
 
-    The header is the fullest line in the block above the data. ``main`` are kinds of columns.
+    The header is the fullest line in the block above the data. ``main`` is the kind of each column.
     """
     data = main.index
     kinds = rows[data].head(_SAMPLE).map(kind)

@@ -24,7 +24,7 @@ _INTERVAL_END = (
     r"(?: +(?:-|\u2013|to) +|[/,](?=\d{4}-\d\d-)|(?:(?<=^\d\d:\d\d)|(?<=^\d:\d\d))[-\u2013])"
     r"(?=\d+[-./:]\d).*"
 )
-_IGNORED = (  # parts of dates: ends of intervals, names of weekdays, ...
+_IGNORED = (  # ignored parts of dates: ends of intervals, names of weekdays, ...
     _INTERVAL_END + r"|\(?\b(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*\)?[.,]? |\bfy ?'?(?=\d)"
     r"|^(?:w/?e|week (?:of|ending|beginning)) |(?:utc|gmt)(?=[+-]\d)"
     r"|(?:(?<=[+-]\d{4})|(?<=[+-]\d\d:\d\d)) \(?[a-z ]+\)?$|(?<=\d)[\u6708\u65e5\uc6d4\uc77c]$"
@@ -61,7 +61,7 @@ _DATE = re.sub(r"\?P<\w>", "?:", "|".join(_PATTERNS.values()))
 _PLAIN = r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?"
 _ORDERED = _FORMS[1:6]  # day, month or year may come first
 _GROUPS = "YymbqisfdjWUuHMSpz"  # named groups of the patterns of dates
-_LETTERS = {  # groups of the patterns, for parts of times in columns of their own
+_LETTERS = {  # group of the patterns for a part of the time in a separate column
     "year": "Y", "month": "m", "quarter": "q", "week": "W", "day": "d", "doy": "j",
     "clock": "H", "hour": "H", "minute": "M",
 }  # fmt: skip
@@ -89,7 +89,7 @@ def kind(cell: str) -> str:
 
 
 def main_kind(cells: pd.Series) -> str:
-    """Return the kind of most of the first cells, without leading strings; else ``"text"``."""
+    """Return the kind of most of the first cells after leading strings, or ``"text"``."""
     kinds = [kind(cell) for cell in cells.head(1000)]
     begin = next((i for i, k in enumerate(kinds) if k in ("number", "date", "clock")), None)
     above, kinds = begin or 0, [k for k in kinds[begin:] if k != "missing"]

@@ -57,7 +57,7 @@ class ImageFile:
         return np.zeros(self.pixels.shape[:2], dtype=bool)
 
     def save_filled(self, path: str | os.PathLike, values: np.ndarray, mask: np.ndarray) -> None:
-        """Write a PNG of the same kind with new, opaque values of the missing pixels.
+        """Write a PNG with the same channels and depth, and opaque values of the missing pixels.
 
         Args:
             path: The file.

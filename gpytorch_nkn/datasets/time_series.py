@@ -69,7 +69,7 @@ class TimeSeries:
         return pd.DatetimeIndex(times, tz=self.zone) if self.zone else pd.Index(times)
 
     def texts(self, times: pd.Index) -> list[str]:
-        """Times ``M`` in the form of the series: dates by ISO 8601, no longer than its own."""
+        """Format times ``M`` as in the series: dates by ISO 8601, with its precision."""
         if not self.has_dates:
             return [f"{time:.12g}" for time in times]
         if np.datetime_data(self.x.dtype)[0] == "M":
@@ -83,10 +83,10 @@ class TimeSeries:
 
 
 def load_co2() -> TimeSeries:
-    """Monthly CO2 at Mauna Loa from March 1958 to December 2001, the last ten years held out.
+    """Return monthly CO2 at Mauna Loa, March 1958 to December 2001, the last ten years held out.
 
-    Means of the weekly values that come with statsmodels (no download); five months have none
-    and are missing. Each month is dated to its first day.
+    Values are monthly means of weekly data that are bundled with statsmodels (no download). Five
+    months without data are missing. Each month is dated to its first day.
 
     Raises:
         ImportError: statsmodels is not installed.

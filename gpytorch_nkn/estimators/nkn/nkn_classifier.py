@@ -1,4 +1,4 @@
-"""Classification on tables of data by networks of kernels."""
+"""Classification of tabular data with neural kernel networks."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from gpytorch_nkn.fit import FitResult, Recipe, Rows, Session, warn_of_size
 __all__ = ["NKNClassifier"]
 
 _MAX_ROWS = 4000  # largest number of rows that predictions are conditioned on
-_TRAINING_WORK = 3e9  # number of classes times the cube of the number of training rows
-_LABELLED_WORK = 1.5e9  # the same for Bernoulli models, with one process for two classes
-_LABELLED = ", labels"  # suffix of the names of models of the labels
+_TRAINING_WORK = 3e9  # largest K N^3 of the training on N rows of K classes
+_LABELLED_WORK = 1.5e9  # the same for Bernoulli models; two classes need one process: K = 1
+_LABELLED = ", labels"  # suffix of the names of Bernoulli models
 _PRIOR_SCALE = 3.0  # prior standard deviation of the weights
 _LEAST_WEIGHT = 0.02  # least weight of a network, relative to the largest
-_LEAST_POWER = 1e-100  # least weight; if all members have it, predictions are class frequencies
-_LEAST = 1e-9  # least standard deviation of a probability
+_LEAST_POWER = 1e-100  # lower bound of weights; at this bound, predictions are class frequencies
+_LEAST = 1e-9  # lower bound of the standard deviation of a linearised probability
 _DRAWS = 64  # quasi-random latent values for the variance of a probability
 _Moments = tuple[Tensor, Tensor]  # means and variances K x M
 
@@ -52,24 +52,23 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
     r"""Gaussian process classification on tabular data, with kernels that learn their structure.
 
     Tables are read and networks trained as in :class:`.NKNRegressor`. A logarithmic opinion pool
-    combines the probabilities of the networks and the class frequencies. Its weights are learned
-    from rows that the hyperparameters have not seen. No option needs tuning.
+    combines the probabilities of the networks and the class frequencies, with weights learned from
+    held-out rows. No option needs tuning.
 
     .. math:: \log p_k(x) = \log \pi_k + \sum_m w_m (\log p_{mk}(x) - \log \pi_k) + \text{const}
 
-    Each class has a Gaussian process of the logarithm of a gamma variable; normalised, the gamma
-    variables are probabilities with a Dirichlet distribution. The processes share the kernel. For
-    two classes or few rows, each network is also trained with a Bernoulli likelihood of each class
-    against the others. This likelihood is better for noisy labels and for sums of functions of one
-    column. The cost for each class is cubic in the number of rows. Networks therefore learn from a
-    random subset of many rows (1,100 rows for two classes, 650 for ten). Predictions use at most
-    4,000 rows, with a warning if there are more.
+    For each class, a Gaussian process models the logarithm of a gamma variable. Normalised gamma
+    variables have a Dirichlet distribution. The processes share the kernel. For two classes or few
+    rows, each network is also trained with Bernoulli likelihoods (one class against the others).
+    They are better for noisy labels and for additive functions. The cost for each class is cubic in
+    the number of rows. Networks therefore learn from a random subset of at most 1,100 rows for two
+    classes and 650 for ten. Predictions use at most 4,000 rows, with a warning if there are more.
 
     Args:
-        structure: The networks, as in :class:`.NKNRegressor`; ``"auto"`` has ``"isotropic"``
+        structure: The networks, as in :class:`.NKNRegressor`, but ``"auto"`` uses ``"isotropic"``
             in place of ``"rbf"`` and ``"matern"``.
-        restarts: Starts of every network.
-        class_weight: Factors of the predicted probabilities by label, for a population with other
+        restarts: Number of starts of each network.
+        class_weight: Factor of the predicted probability of each label, for a population with other
             class frequencies. ``"balanced"`` divides by the frequencies of the fit, for a
             population with equal frequencies. ``None`` for no factors.
         budget: Wall time in seconds of the training; ``None`` for no limit.
@@ -81,12 +80,12 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         <shared attributes>
         weights_: Weights of the members. Their sum, which may exceed 1, is an exponent that
             calibrates the probabilities.
-        model_: The member of the largest weight, over standardised columns. It has a Gaussian
-            process for each class, whose targets are positive for rows of the class.
-        held_out_log_loss_: Mean log loss of held-out rows of the fit. From 15 rows on, the
+        model_: The member with the largest weight; its inputs are standardised columns. It has a
+            Gaussian process for each class, whose targets are positive for rows of the class.
+        held_out_log_loss_: Mean log loss of held-out rows of the fit. With 15 or more rows, the
             hyperparameters are learned without the held-out rows.
-        held_out_: Labels of these rows, as indices ``N`` in ``classes_``, and the predicted
-            probabilities ``N x K`` of the classes, without ``class_weight``.
+        held_out_: Labels ``N`` of the held-out rows, as indices in ``classes_``, and predicted
+            class probabilities ``N x K``, without ``class_weight``.
 
     Ctrl-C and the budget end the training; the best parameters so far are used.
 
@@ -146,11 +145,11 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         )
         if not (np.isfinite(factors).all() and (factors >= 0).all() and factors.sum() > 0):
             raise ValueError(
-                "class_weight must be finite, not negative and positive for some class, got "
+                "class_weight must be finite, at least 0 and positive for some class, got "
                 f"{factors.tolist()}."
             )
         self._class_factors = factors
-        advice = "time grows with their cube, and predictions use a random part of each class."
+        advice = "a random subset of each class is used, because time is cubic in the rows."
         warn_of_size(type(self).__name__, len(labels), _MAX_ROWS, advice)
         kept = _stratified(labels, _MAX_ROWS, self._seed)
         x, labels, number = self._gaps.expected(rows[kept]), labels[kept], len(self.classes_)
@@ -176,9 +175,9 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
     def _pool(
         self, results: Mapping[str, FitResult], labels: np.ndarray, counts: np.ndarray
     ) -> _Predictor:
-        """Learn the weights of the members from held-out rows; return the member of the largest.
+        """Learn the weights of the members from held-out rows; return the member with the largest.
 
-        The labels are codes of the training rows, and ``counts`` numbers of rows of ``K`` classes.
+        ``labels`` are codes of the training rows; ``counts`` are numbers ``K`` of rows by class.
         """
         members, tables, masks = [], [], []
         for name, result in results.items():
@@ -247,7 +246,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
             base = (1 - power) * self._base
             table = self._weighted(softmax(power * _scores(mean, variance) + base, axis=0))
             std = variance.clamp_min(0).sqrt().cpu().numpy()
-            # The power calibrates the means; the deviations from them keep their size.
+            # The power calibrates the means; deviations from the means are not scaled.
             drawn = (power * mean.cpu().numpy() + base)[:, None] + std[:, None] * normal
             drawn = self._weighted(softmax(drawn, axis=0))[code]  # S x M
             slope = table[code] * (one_hot - table)
@@ -257,7 +256,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         return np.stack(values), np.stack(slopes)
 
     def _weighted(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return probabilities ``K x ...`` in the population of ``class_weight``."""
+        """Multiply probabilities ``K x ...`` by the factors of ``class_weight``, and normalise."""
         weighted = (probabilities.T * self._class_factors).T
         return weighted / weighted.sum(0)
 
@@ -332,7 +331,7 @@ def _pooling_weights(scores: np.ndarray, base: np.ndarray, labels: np.ndarray) -
     """Return weights ``R`` of scores ``R x K x N``, added to base scores ``K x 1``.
 
     They minimise the log loss and have a weak normal prior around ``1 / R``. Their sum has a normal
-    prior around 1, because a sum far above 1 fits classes that are separable by chance.
+    prior around 1, because a sum far above 1 overfits classes that are separable by chance.
     """
     one_hot, even = np.eye(len(base))[labels].T, 1 / len(scores)
 
@@ -348,7 +347,7 @@ def _pooling_weights(scores: np.ndarray, base: np.ndarray, labels: np.ndarray) -
 
 
 def _stratified(labels: np.ndarray, most: int, seed: int) -> np.ndarray:
-    """Return indices of at most ``most`` random rows, with the class frequencies of all."""
+    """Return indices of at most ``most`` random rows, stratified by class."""
     order = np.random.default_rng(seed).permutation(len(labels))
     rows = pd.Series(order).groupby(labels[order])
     share = rows.cumcount() / rows.transform("size")  # fraction of the class before a row

@@ -128,7 +128,7 @@ class NKNRegressor(ColumnPredictions):
             logarithm of their rate. All but ``"gaussian"`` use Laplace's approximation and at most
             4,000 rows, with a warning if there are more; networks learn from 1,000. Missing values
             of the fit then have their expected value, and ``"auto"`` does not transform targets.
-        restarts: Starts of every network.
+        restarts: Number of starts of each network.
         y_transform: Transform of the targets: ``"identity"``, ``"log"``, ``"log1p"``, ``"sqrt"`` or
             ``"logit"``, as in :class:`.NKNForecaster`. For non-negative targets with a skewness
             above 0.5, ``"auto"`` compares the identity, square root and logarithm. Another one than
@@ -258,7 +258,7 @@ class NKNRegressor(ColumnPredictions):
         targets = targets if observed is None else targets[:, observed]
         transforms = self._candidate_transforms(targets[0])
         if not self._is_gaussian and len(rows) > _MAX_TRAINED:
-            advice = "time grows with their cube, and a random part is used."
+            advice = "a random subset is used, because time is cubic in the rows."
             warn_of_size(f"likelihood={self.likelihood!r}", len(rows), _MAX_ROWS, advice)
             order = np.random.default_rng(self._seed).permutation(len(rows))[:_MAX_ROWS]
             rows, targets = rows[order], targets[:, order]

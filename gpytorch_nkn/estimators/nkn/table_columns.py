@@ -15,8 +15,8 @@ from gpytorch_nkn.fit import warn_user
 __all__ = ["TableColumns"]
 
 _DAY = pd.Timedelta(days=1)
-_MOST = 0.8  # fraction of distinct strings in a column above which a warning describes them
-_FEW = 10  # strings that may all differ without a warning
+_MOST = 0.8  # least fraction of strings that are numbers, dates or distinct for a warning
+_FEW = 10  # least number of rows for a warning of distinct strings
 _LOOKED_AT = 200  # largest number of distinct strings that are checked for dates
 _KINDS = {
     "categorical": "categories",
@@ -38,7 +38,7 @@ class TableColumns:
 
     @classmethod
     def of(cls, X: Any) -> TableColumns:
-        """Find the columns in a data frame; other tables have none.
+        """Find columns of dates, durations and categories in a data frame; arrays have none.
 
         Warns of categories whose strings are probably numbers, dates or names of rows.
         """
@@ -58,12 +58,12 @@ class TableColumns:
 
     @property
     def first_dates(self) -> dict[str, np.datetime64]:
-        """First dates in UTC by column, for columns of dates."""
+        """First date in UTC of each column of dates."""
         dates = {c: first for c, first in self.first.items() if first is not None}
         return {str(c): first.tz_convert(None).to_datetime64() for c, first in dates.items()}
 
     def mask(self, X: Any) -> np.ndarray:
-        """Return the mask ``D`` of the columns of categories, empty without any."""
+        """Return the mask ``D`` of the categorical columns; empty if there are none."""
         if not self.categories:
             return np.zeros(0, dtype=bool)
         return np.array([column in self.categories for column in X.columns])
@@ -71,7 +71,7 @@ class TableColumns:
     def __call__(self, X: Any) -> Any:
         """Convert the columns of a table; missing values become NaN.
 
-        A category that is not in the fit gets a code of its own, so that the kernel treats it as
+        Each category that is not in the fit gets a new code, so that the kernel treats it as
         different from all others.
 
         Raises:

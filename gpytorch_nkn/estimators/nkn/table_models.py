@@ -1,4 +1,4 @@
-"""Networks and models for tables."""
+"""Kernel networks and Gaussian process models for tabular data."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ __all__ = [
 
 _WORDS = (*NETWORKS, "matern", "rbf")
 
-# Largest numbers of columns for networks with one kernel per column, and for several networks.
+# Most columns for which "auto" has a kernel per column, and an additive or spectral network.
 _MANY_COLUMNS, _TOO_MANY_COLUMNS = 25, 50
 _MANY_ROWS = 2000  # rows above which frequencies across columns are learned; below, they overfit
-_FEW_ROWS = 500  # rows below which single kernels are candidates, too
+_FEW_ROWS = 500  # rows below which single kernels are also candidates
 # Mode of the prior on the noise relative to the variance of the targets. With little signal, noise
 # and a kernel of short lengthscales explain the targets equally well, and the prior decides.
 _NOISE = 0.1
-# Variances of log-normal variables with the moments of gamma variables of two shapes, and half of
-# the difference between the means of their logarithms.
+# Log-normal approximations of gamma variables with two shapes: variances of the logarithms, and
+# half of the difference between their means.
 _SHAPES = np.array([1.01, 0.01])
 _LOG_VARIANCES = np.log(1 / _SHAPES + 1)
 _CLASS_TARGET = float((np.log(_SHAPES) - _LOG_VARIANCES / 2) @ [0.5, -0.5])
@@ -80,7 +80,7 @@ class _Process(ExactGP):
 class TableGP(_Process):
     """Exact GP of standardised rows with a constant mean and a weak prior on the noise.
 
-    The learned noise is in addition to known noise of the rows.
+    The learned noise variance is added to known noise variances of the rows.
     """
 
     def __init__(self, rows: Rows, kernel: Kernel):
@@ -91,7 +91,7 @@ class TableGP(_Process):
 
 
 def robust_model(rows: Rows, kernel: Kernel) -> Any:
-    """Make a GP with Student-t noise of standardised rows.
+    """Make a GP with Student-t noise for standardised rows.
 
     Reference for the prior: Juarez and Steel (2010), Model-based clustering of non-Gaussian panel
     data based on skew-t distributions.
@@ -105,7 +105,7 @@ def robust_model(rows: Rows, kernel: Kernel) -> Any:
 
 
 def add_prior(likelihood: Likelihood, name: str, prior: Prior) -> None:
-    """Register the prior of an attribute; priors of StudentTLikelihood cannot be pickled."""
+    """Register a prior; priors passed to StudentTLikelihood's constructor cannot be pickled."""
     likelihood.register_prior(f"{name}_prior", prior, partial(_value, name=name))
 
 
@@ -116,7 +116,7 @@ def _value(module: Likelihood, name: str) -> Tensor:
 class LatentGP(_Process):
     """Exact GP of latent values at rows ``N x D``, with a noise variance for each target.
 
-    Targets and variances are ``N``, or ``K x N`` for processes of classes with one kernel;
+    Targets and variances are ``N``, or ``K x N`` for ``K`` classes that share a kernel;
     ``observations`` is the likelihood of observations given the latent values.
     """
 
@@ -162,9 +162,9 @@ class LatentGP(_Process):
 def class_rows(x: Tensor, labels: np.ndarray, num_classes: int) -> Rows:
     """Return rows of a :func:`class_model` for codes ``N``.
 
-    Targets ``K x N`` are positive for the own class. Targets and noise variances are moments of
-    log-normal variables. These have the moments of gamma variables with the shape 1.01 for the own
-    class and 0.01 for the others.
+    Targets ``K x N`` are positive for the class of the row. Targets and noise variances are moments
+    of the logarithms of log-normal variables, which match the moments of gamma variables with shape
+    1.01 for the class of the row and 0.01 for the others.
     """
     one_hot = labels == np.arange(num_classes)[:, None]
     y, noise = np.where(one_hot, _CLASS_TARGET, -_CLASS_TARGET), np.where(one_hot, *_LOG_VARIANCES)
@@ -188,7 +188,7 @@ def class_model(rows: Rows, kernel: Kernel) -> LatentGP:
 def labelled_model(rows: Rows, kernel: Kernel) -> Any:
     """Make Bernoulli GPs of each class against the others, with a shared kernel.
 
-    Two classes need one process, of the second class.
+    For two classes, only the process of the second class is needed.
     """
     from gpytorch_nkn.models import LaplaceGP
 
@@ -226,7 +226,7 @@ def check_structures(structure: object) -> list[str | Kernel]:
                 check_name(network, _WORDS, "a kernel" if is_sequence else "'auto', or a kernel")
         elif not isinstance(network, Kernel):
             raise TypeError(
-                "structure must be a name, a kernel or a sequence of such, got "
+                "structure must be a name, a kernel or a sequence of them, got "
                 f"{type(network).__name__}."
             )
     return structures
@@ -277,9 +277,9 @@ def train_structures(
 ) -> dict[str, FitResult]:
     """Train a model of each structure, with options of ``fit_in_stages``.
 
-    Columns ``cat_dims`` are category codes; a given kernel receives them, too. Names of ``others``,
-    additional models of each structure, have a suffix. Structures that fail or have no time left
-    are not in the result; if all fail, a ``RuntimeError`` is raised.
+    Columns ``cat_dims`` are category codes; a given kernel receives them, too. ``others`` make
+    additional models of each structure, named with the keys as suffixes. Structures that fail or
+    have no time left are not in the result; if all fail, a ``RuntimeError`` is raised.
     """
     models = {
         name + suffix: make(rows, _make_kernel(structure, rows.x, cat_dims)).to(rows.x)
@@ -301,7 +301,7 @@ def train_structures(
 
 
 def untrained_model(structure: str | Kernel, rows: Rows, cat_dims: Sequence[int] = ()) -> TableGP:
-    """Create a model with its start values."""
+    """Create a model with initial hyperparameters."""
     return TableGP(rows, _make_kernel(structure, rows.x, cat_dims)).to(rows.x)
 
 

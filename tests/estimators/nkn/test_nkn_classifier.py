@@ -160,7 +160,7 @@ def test_labels_may_be_numbers_in_an_array_of_objects():
     ("weights", "message"),
     [
         ("even", "'balanced'} or None. Got 'even'"),
-        ({"a": 0, "b": 0}, "positive for some class, got"),
+        ({"a": 0, "b": 0}, "at least 0 and positive for some class, got"),
         ({"z": 2}, "classes, .*'a', 'b'.*, are not in class_weight"),
         ({"a": -1}, "not negative and positive"),
     ],
