@@ -114,23 +114,23 @@ def melted(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
 def _part(cells: pd.Series) -> str:
     """Return the part of a time in a column, "" for none."""
     cells = cells[~cells.str.fullmatch(_NO_TIME)]
-    main, some = main_kind(cells), cells.drop_duplicates().head(1000)
-    if main in ("date", "clock") or some.empty:
+    main, sample = main_kind(cells), cells.drop_duplicates().head(1000)
+    if main in ("date", "clock") or sample.empty:
         return main.replace("text", "")
     for part, pattern in _WORDS.items():
-        if some.str.fullmatch(pattern).all():
+        if sample.str.fullmatch(pattern).all():
             return part
     words = re.sub("([a-z])([A-Z])", r"\1 \2", str(cells.name)).lower()
     words = "year" if words == "column 1" else words  # the header is missing
-    parts = some.str.extract(r"^([A-Za-z]{0,4})[ _-]?(\d{1,4})(?:\.0| ?- ?\d\d?)?$")
+    parts = sample.str.extract(r"^([A-Za-z]{0,4})[ _-]?(\d{1,4})(?:\.0| ?- ?\d\d?)?$")
     n, mark = parts[1].astype(float), str(parts.iloc[0, 0]).lower()
     for part, (names, low, high) in _PARTS.items():
         is_named = mark == part[0] or re.search(rf"(?<![a-z])(?:{names})(?![a-z])", words)
         if is_named and n.between(low, high).all():
             return part
-    is_time = re.search("dat|time|day|week|month|period", words) or some.iloc[0][2:3] == "."
-    is_time = is_time or pd.to_numeric(some, errors="coerce").is_monotonic_increasing
-    return "date" if is_time and is_compact(some) else ""
+    is_time = re.search("dat|time|day|week|month|period", words) or sample.iloc[0][2:3] == "."
+    is_time = is_time or pd.to_numeric(sample, errors="coerce").is_monotonic_increasing
+    return "date" if is_time and is_compact(sample) else ""
 
 
 def _counted(frame: pd.DataFrame, first: str, part: str) -> dict[str, str]:

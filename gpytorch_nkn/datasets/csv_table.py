@@ -79,8 +79,8 @@ def _rows(path: Path, reading: Reading) -> pd.DataFrame:
     if not used:
         raise ValueError(f"{path} is empty.")
 
-    def split(some: Iterable[str], sep: str) -> list[list[str]]:
-        return list(csv.reader(some, delimiter=sep, skipinitialspace=True))
+    def split(block: Iterable[str], sep: str) -> list[list[str]]:
+        return list(csv.reader(block, delimiter=sep, skipinitialspace=True))
 
     def usual(sep: str) -> tuple[float, int]:
         """Return the fraction of rows with the most frequent number of cells, and this number."""

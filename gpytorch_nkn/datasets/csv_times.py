@@ -100,16 +100,16 @@ def main_kind(cells: pd.Series) -> str:
 
 def is_compact(cells: pd.Series) -> bool:
     """Return whether all numbers are dates: 20010930, 010930, 200109, 09.2001, 2001.1 to 2001.4."""
-    some = pd.Series(cells.unique(), dtype=object)
-    if some.str.fullmatch(r"\d{4}\.\d\d?").all():
-        return set(some.str[5:]) in (set("1234"), {f"{i:02}" for i in range(1, 13)})
+    unique = pd.Series(cells.unique(), dtype=object)
+    if unique.str.fullmatch(r"\d{4}\.\d\d?").all():
+        return set(unique.str[5:]) in (set("1234"), {f"{i:02}" for i in range(1, 13)})
     week = r"|\d{6}" if "week" in str(cells.name).lower() else ""
     day = r"(?:0[1-9]|[12]\d|3[01])(?:(?:[01]\d|2[0-4])(?:[0-5]\d){0,2})?"
     month = "(?:0[1-9]|1[0-2])"
     pattern = rf"(?:1[6-9]|2[01])\d\d{month}(?:{day})?{week}|[01]\d\.(?:1[6-9]|2[01])\d\d"
     short = rf"\d\d{month}(?:0[1-9]|[12]\d|3[01])"
-    is_date = some.str.fullmatch(pattern).all() or some.str.fullmatch(short).all()
-    return bool(is_date and len(some) > 1 == some.str.len().nunique())
+    is_date = unique.str.fullmatch(pattern).all() or unique.str.fullmatch(short).all()
+    return bool(is_date and len(unique) > 1 == unique.str.len().nunique())
 
 
 def joined(frame: pd.DataFrame) -> pd.Series:

@@ -197,10 +197,10 @@ class CountMixture:
             latent = self.means[narrow] + self.stds[narrow] * nodes[:, None]
             k, size = (np.broadcast_to(v, probabilities.shape)[narrow] for v in (counts, size))
             if self.dispersions.any():
-                given = betainc(size, k + 1, expit(np.log(size) - latent))
+                conditional = betainc(size, k + 1, expit(np.log(size) - latent))
             else:
-                given = pdtr(k, np.exp(latent))
-            probabilities[narrow] = weights @ given / weights.sum()
+                conditional = pdtr(k, np.exp(latent))
+            probabilities[narrow] = weights @ conditional / weights.sum()
         return np.where(values < 0, 0.0, self.weights @ probabilities)
 
     def quantile(self, probability: float) -> np.ndarray:
@@ -250,9 +250,9 @@ class CountEnsemble(Ensemble):
     def _weigh(self, table: np.ndarray, predictors: Sequence[Any]) -> np.ndarray:
         targets, means, variances = table
         excess = _dispersions(predictors)
-        given = CountMixture(np.ones(1), means, np.sqrt(variances), excess)
+        mixture = CountMixture(np.ones(1), means, np.sqrt(variances), excess)
         with np.errstate(all="ignore"):
-            logs = given._log_densities(targets[0])
+            logs = mixture._log_densities(targets[0])
         return weigh_unique(means, lambda first: stacking_weights(logs[first]))
 
     def _weigh_widths(self, table: np.ndarray, variances: np.ndarray) -> np.ndarray:

@@ -139,9 +139,9 @@ class SparsePredictor:
         self, rows: Rows, seed: int, cat_dims: Sequence[int], budget: float | None
     ) -> None:
         """Train the local process, and keep it if it predicts rows better."""
-        some, before = rows.x[:_PROBE].detach().clone().requires_grad_(), self._log_densities()
+        probe, before = rows.x[:_PROBE].detach().clone().requires_grad_(), self._log_densities()
         with torch.enable_grad():
-            (slopes,) = torch.autograd.grad(self._mean(some).sum(), some)
+            (slopes,) = torch.autograd.grad(self._mean(probe).sum(), probe)
         with torch.no_grad(), suppress(RuntimeError):  # no training: inducing points alone
             residuals = Rows(rows.x, rows.y - self._mean(rows.x))
             rms = slopes.square().mean(0).sqrt()

@@ -126,18 +126,18 @@ def _warn_of_strings(label: Any, cells: pd.Series) -> None:
     """Warn of categories whose strings are probably numbers, dates or names of rows."""
     strings = cells.drop_duplicates()
     numbers = pd.to_numeric(strings, errors="coerce").notna()
-    some = strings[:_LOOKED_AT]
-    dates = some[some.str.contains(_DATE)]
+    sample = strings[:_LOOKED_AT]
+    dates = sample[sample.str.contains(_DATE)]
     dates = pd.to_datetime(dates, format="mixed", errors="coerce").dropna()
     if numbers.mean() >= _MOST:
         problem = f"most of its strings are numbers, and {strings[~numbers].iloc[0]!r} is not"
         advice = f"pandas.to_numeric(X[{label!r}], errors='coerce') makes other strings NaN"
-    elif len(dates) >= _MOST * len(some):
-        problem = f"its strings are dates such as {some.iloc[0]!r}"
+    elif len(dates) >= _MOST * len(sample):
+        problem = f"its strings are dates such as {sample.iloc[0]!r}"
         advice = f"pandas.to_datetime(X[{label!r}], format='mixed', errors='coerce') "
         advice += "makes them dates, with dayfirst=True if the day comes first"
     elif len(strings) >= _MOST * len(cells) and len(cells) >= _FEW:
-        problem = f"nearly all of its strings differ, such as {some.iloc[0]!r}"
+        problem = f"nearly all of its strings differ, such as {sample.iloc[0]!r}"
         advice = "drop it if its strings are names of rows, or extract numbers from them"
     else:
         return
