@@ -63,7 +63,7 @@ class TableColumns:
         return {str(c): first.tz_convert(None).to_datetime64() for c, first in dates.items()}
 
     def mask(self, X: Any) -> np.ndarray:
-        """Return the mask ``D`` of the categorical columns; empty if there are none."""
+        """Return the mask ``D`` of the categorical columns, empty without any."""
         if not self.categories:
             return np.zeros(0, dtype=bool)
         return np.array([column in self.categories for column in X.columns])
