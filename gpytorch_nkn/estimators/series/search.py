@@ -27,7 +27,7 @@ from gpytorch_nkn.estimators.series.series import Series, view
 from gpytorch_nkn.estimators.series.shifts import level_shifts
 from gpytorch_nkn.fit import Session, warn_user
 
-__all__ = ["Found", "search"]
+__all__ = ["SearchResult", "search"]
 
 # Smallest number of windows in the weights of the candidates. A window of the horizon counts as one
 # observation, because errors within a window are correlated.
@@ -44,7 +44,7 @@ _PEAK_RATIO = 0.8  # smallest error of an outlier, relative to the rows before a
 _SHIFT_GAIN = 0.5  # gain in mean log density of rolling forecasts that level shifts need
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """Result of a search."""
 
     trained: list[Trained[Key, Member]]  # all candidates, including failed ones
@@ -54,7 +54,7 @@ class Found(NamedTuple):
     interrupted: bool  # whether Ctrl-C ended the training
 
 
-def search(forecaster: Any, series: Series) -> Found:
+def search(forecaster: Any, series: Series) -> SearchResult:
     """Train and weight the candidates of an :class:`NKNForecaster`."""
     seed = int(check_random_state(forecaster.random_state).randint(2**31 - 1))
     options = clone(forecaster).set_params(random_state=seed)
@@ -79,7 +79,7 @@ def search(forecaster: Any, series: Series) -> Found:
         members.sort(key=lambda member: -member.weight)
         if series.is_long:
             members = _condition(members, series, session)
-    return Found(trained, members, outliers, series.shifts, training.interrupted)
+    return SearchResult(trained, members, outliers, series.shifts, training.interrupted)
 
 
 def _condition(members: list[Member], series: Series, session: Session) -> list[Member]:
