@@ -40,7 +40,7 @@ class TableColumns:
     def of(cls, X: Any) -> TableColumns:
         """Find columns of dates, durations and categories in a data frame; arrays have none.
 
-        Warns of categories whose strings are probably numbers, dates or names of rows.
+        Warns of categories whose strings are probably numbers, dates or row identifiers.
         """
         first: dict[Any, pd.Timestamp | None] = {}
         categories = {}
@@ -123,7 +123,7 @@ def _columns(X: pd.DataFrame) -> Iterator[tuple[Any, pd.Series]]:
 
 
 def _warn_of_strings(label: Any, cells: pd.Series) -> None:
-    """Warn of categories whose strings are probably numbers, dates or names of rows."""
+    """Warn of categories whose strings are probably numbers, dates or row identifiers."""
     strings = cells.drop_duplicates()
     numbers = pd.to_numeric(strings, errors="coerce").notna()
     sample = strings[:_LOOKED_AT]
@@ -138,7 +138,7 @@ def _warn_of_strings(label: Any, cells: pd.Series) -> None:
         advice += "makes them dates, with dayfirst=True if the day comes first"
     elif len(strings) >= _MOST * len(cells) and len(cells) >= _FEW:
         problem = f"nearly all of its strings differ, such as {sample.iloc[0]!r}"
-        advice = "drop it if its strings are names of rows, or extract numbers from them"
+        advice = "drop it if its strings are row identifiers, or extract numbers from them"
     else:
         return
     warn_user(f"Column {label!r} is used as categories, but {problem}: {advice}.")
