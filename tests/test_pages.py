@@ -144,7 +144,9 @@ def test_calls_are_found_among_other_commands():
 
 EACH = pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 FOUND = "\n## Results"
-# All their decimals are quoted from tables; in pages of theory, only the section above.
+# After a number that was measured, and that must be tied to a table.
+UNIT = r"(?:CPU )?(?:s|ms|GB|seconds?|minutes?)\b|times (?:as|too)"
+# All their decimals are tied to tables; in pages of theory, only the section above.
 QUOTING = [ROOT / "README.md", DOCS / "choose.md", DOCS / "results.md", DOCS / "howto" / "speed.md"]
 
 
@@ -154,10 +156,12 @@ def test_figures_match_the_tables(path):
     assert render(text) == text, "run python -m benchmarks.report"
     rest, wrong = check_quotes(text)
     assert not wrong
+    code = r"```.*?```|\$\$.*?\$\$|`[^`]*`|!\[[^]]*\]|Python 3\.11"
+    code += r"|<!-- table [^>]*(?:->[^>]*)*-->\n(?:\|.*?\n)*"
+    rest = re.sub(code, "", rest, flags=re.DOTALL)
+    assert not re.findall(rf"\d (?:{UNIT}).*", rest)
     if path in QUOTING or FOUND in rest:
-        rest = rest if path in QUOTING else rest.partition(FOUND)[2].partition("\n## ")[0]
-        code = r"```.*?```|`[^`]*`|<!-- table [^>]*(?:->[^>]*)*-->\n(?:\|.*?\n)*|Python 3\.11"
-        prose = re.sub(code, "", rest, flags=re.DOTALL)
+        prose = rest if path in QUOTING else rest.partition(FOUND)[2].partition("\n## ")[0]
         assert not re.findall(r"(?<![\w.])\d[\d,]*\.\d+", prose)
 
 

@@ -114,8 +114,8 @@ def inpaint(
     holes (within 4 cells of a known cell) and wide parts have separate weights.
 
     Use it for scratches, text, gaps in scans and sensors, and holes in textures. The content of a
-    large hole in a photograph cannot be inferred. A grid of 256 x 256 cells takes 2 to 10 seconds
-    on one core. The cost of a training step is cubic in the side lengths. Values are not clipped.
+    large hole in a photograph cannot be inferred. The cost of a training step is cubic
+    in the side lengths. Values are not clipped.
 
     Args:
         image: Numbers ``n_1 x ... x n_P`` with P of 2 (image), 3 (video) or more. Missing cells are

@@ -56,8 +56,7 @@ def symmetric_eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Return unordered eigenvalues and orthonormal eigenvectors of symmetric matrices.
 
     A centrosymmetric matrix, such as that of a stationary kernel on a regular grid, has even and
-    odd eigenvectors. It is split into two problems of half the size; without this, a training step
-    on 1024 x 1024 cells takes 1.4 times as long.
+    odd eigenvectors. It is split into two problems of half the size.
 
     Args:
         matrix: Symmetric matrices ``... x n x n``.

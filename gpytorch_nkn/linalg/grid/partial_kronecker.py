@@ -176,7 +176,7 @@ class PartialKronecker:
 
         A :class:`NumericalWarning` is issued if a residual exceeds ten tolerances.
         ``linear_operator.utils.linear_cg`` makes at least ten iterations, often more than a start
-        near the solution needs. With it, a training step takes 1.3 to 1.5 times as long.
+        near the solution needs.
 
         Args:
             target: ``... x h_1 x ... x h_P``, zero at observed cells.

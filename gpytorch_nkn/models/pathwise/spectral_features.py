@@ -103,11 +103,9 @@ def spectral_features(kernel: Kernel, *, num_inputs: int, num_outputs: int) -> S
     exact spectral measure of the kernel, using PyTorch's global random state. Each batch element
     has its own frequencies.
 
-    The features are unbiased, but the posterior variance of a single map has an error. Consider
-    1,024 features (BoTorch's default), 40 points in the unit cube of 2 to 6 dimensions and a noise
-    variance of 0.001. The RMS relative error is 5 to 9 % for the ``additive`` preset, and 12 to
-    70 % for ``optimization``, whose spectral measure has heavy tails. More features reduce the
-    error. Models of this package use up to 16 maps, which reduces it to a quarter.
+    The features are unbiased, but the posterior variance of a single map has an error. It is large
+    for kernels whose spectral measure has heavy tails, such as the preset ``optimization``. More
+    features reduce the error. Models of this package use up to 16 maps.
 
     Args:
         kernel: A network, or a kernel that a network may contain. Inputs of linear kernels
