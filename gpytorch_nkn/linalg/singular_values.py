@@ -11,7 +11,7 @@ __all__ = ["singular_value_threshold"]
 
 @torch.no_grad()
 def singular_value_threshold(matrix: Tensor, threshold: float) -> Tensor:
-    r"""Shrink every singular value of a matrix ``D x K`` by a threshold, at most to zero.
+    r"""Shrink every singular value of matrices ``... x D x K`` by a threshold, at most to zero.
 
     .. math::
         U \operatorname{diag}(\max(\sigma_i - t, 0)) V^\top =
@@ -28,11 +28,11 @@ def singular_value_threshold(matrix: Tensor, threshold: float) -> Tensor:
     """
     if not threshold >= 0:
         raise ValueError(f"threshold must not be negative or NaN, got {threshold}.")
-    if matrix.size(0) < matrix.size(1):
+    if matrix.size(-2) < matrix.size(-1):
         return singular_value_threshold(matrix.mT, threshold).mT
     double = matrix.double()
     # NumPy is faster than torch for small matrices
     values, vectors = np.linalg.eigh((double.mT @ double).cpu().numpy())
     values = np.sqrt(np.maximum(values, np.finfo(np.float64).tiny))
-    factors = np.maximum(1 - threshold / values, 0)
-    return matrix @ torch.from_numpy((vectors * factors) @ vectors.T).to(matrix)
+    factors = np.maximum(1 - threshold / values, 0)[..., None, :]
+    return matrix @ torch.from_numpy((vectors * factors) @ vectors.swapaxes(-2, -1)).to(matrix)

@@ -9,11 +9,13 @@ from gpytorch_nkn.linalg import singular_value_threshold
 def by_svd(matrix, threshold):
     """The formula, in float64."""
     left, values, right = torch.linalg.svd(matrix.double(), full_matrices=False)
-    return (left * (values - threshold).clamp_min(0)) @ right
+    return (left * (values - threshold).clamp_min(0).unsqueeze(-2)) @ right
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("shape", [(40, 5), (5, 40), (7, 7), (40, 1), (1, 40), (1, 1)])
+@pytest.mark.parametrize(
+    "shape", [(40, 5), (5, 40), (7, 7), (40, 1), (1, 40), (1, 1), (2, 3, 5, 4)]
+)
 def test_values_match_the_decomposition(shape, dtype):
     matrix = torch.randn(shape, dtype=dtype)
     before = matrix.clone()
