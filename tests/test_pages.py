@@ -92,9 +92,13 @@ def test_python_blocks_run_in_order_in_one_namespace(path, blocks, tmp_path, mon
                 exec(compile("\n" * (line - 1) + code, str(path), "exec"), namespace)
 
 
-@pytest.mark.parametrize("path", sorted(DOCS.glob("start/[!i]*.md")), ids=lambda path: path.name)
-def test_first_pages_show_what_their_code_prints(path):
-    """`python docs/figures/start.py` writes it below each block."""
+# Pages that show what their code prints; `python docs/figures/start.py` writes it below each block.
+SHOWING = [path for path in PAGES if path.parent.name in ("start", "howto") and path.stem != "csv"]
+SHOWING = [ROOT / "README.md", *SHOWING]
+
+
+@pytest.mark.parametrize("path", SHOWING, ids=lambda path: path.name)
+def test_pages_show_what_their_code_prints(path):
     blocks = re.split(
         r"^```(\w*)\n(.*?)^```\n", path.read_text(encoding="utf-8"), flags=re.M | re.S
     )

@@ -1,15 +1,17 @@
-"""Outputs and pictures of docs/start, computed by the code of each page.
+"""Outputs on pages that show them, and pictures of docs/start, from the code of each page.
 
 The printed output follows each block of code that prints.
 
 Run ``python docs/figures/start.py [PAGE ...]`` in the root of the repository.
 """
 
+import os
 import re
 import sys
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from tempfile import mkdtemp
 
 import gpytorch
 import matplotlib
@@ -26,7 +28,7 @@ from gpytorch_nkn.plotting import plot_effects, plot_inpainting
 FIGURES = Path(__file__).parent
 sys.path.insert(0, str(FIGURES.parents[1]))
 
-from tests.test_pages import fenced  # noqa: E402
+from tests.test_pages import SHOWING, fenced  # noqa: E402
 
 BLUE, ORANGE, GRAY = "#1f5fa8", "#d1580b", "#808080"
 
@@ -91,11 +93,14 @@ def table(page):
 
 
 if __name__ == "__main__":
-    pages = [forecast, model, botorch, grid, table]
-    for draw in [page for page in pages if page.__name__ in sys.argv[1:] or not sys.argv[1:]]:
-        path = FIGURES.parent / "start" / f"{draw.__name__}.md"
+    os.chdir(mkdtemp())  # for the files that pages write
+    pictures = {draw.__name__: draw for draw in (forecast, model, botorch, grid, table)}
+    for path in SHOWING:
+        if sys.argv[1:] and path.stem not in sys.argv[1:]:
+            continue
         text = path.read_text(encoding="utf-8")
         namespace = {"__name__": "__main__"}
+        torch.set_default_dtype(torch.float32)  # which a page may have changed
         for _, code in fenced(text, "python"):
             with redirect_stdout(StringIO()) as printed:
                 exec(code, namespace)
@@ -110,7 +115,8 @@ if __name__ == "__main__":
                 flags=re.DOTALL,
             )
         path.write_text(text, encoding="utf-8")
-        figure = draw(namespace)
-        for ax in figure.axes:
-            ax.spines[["top", "right"]].set_visible(False)
-        figure.savefig(FIGURES / f"start_{draw.__name__}.png", dpi=140, facecolor="white")
+        if path.stem in pictures:
+            figure = pictures[path.stem](namespace)
+            for ax in figure.axes:
+                ax.spines[["top", "right"]].set_visible(False)
+            figure.savefig(FIGURES / f"start_{path.stem}.png", dpi=140, facecolor="white")
