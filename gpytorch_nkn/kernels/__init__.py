@@ -28,10 +28,7 @@ from gpytorch_nkn.kernels.data_adaptive_hadamard_kernel import (
     cluster_centers as cluster_centers,
 )
 from gpytorch_nkn.kernels.feature_kernel import FeatureKernel as FeatureKernel
-from gpytorch_nkn.kernels.feature_prediction_strategy import (
-    feature_function as feature_function,
-    residual_map as residual_map,
-)
+from gpytorch_nkn.kernels.feature_prediction_strategy import feature_function as feature_function
 from gpytorch_nkn.kernels.formula import Formula, stationary as stationary
 from gpytorch_nkn.kernels.generalized_spectral_mixture_kernel import (
     GeneralizedSpectralMixtureKernel,

@@ -16,6 +16,7 @@ from torch import Tensor
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.distances import are_same
 from gpytorch_nkn.kernels.feature_prediction_strategy import FeaturePredictionStrategy
+from gpytorch_nkn.linalg import Features
 
 __all__ = ["FeatureKernel"]
 
@@ -43,8 +44,15 @@ class FeatureKernel(BatchKernel):
             x = x.index_select(-1, self.active_dims)
         return self._features(x)
 
-    def residual(self, x: Tensor, *, diag: bool) -> Tensor:
-        """Return the residual prior covariance ``... x N x N`` (``... x N`` with ``diag``)."""
+    def low_rank_map(self) -> Features:
+        """Return a function from inputs to features and residual variances, if any.
+
+        The function is for one set of hyperparameters; its shared parts are computed only once.
+        """
+        return lambda x: (self._features(x), None)
+
+    def residual(self, x: Tensor) -> Tensor | LinearOperator:
+        """Return the residual prior covariance ``... x N x N``."""
         raise NotImplementedError
 
     def forward(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from typing import Any
 
 import torch
@@ -18,53 +18,39 @@ from gpytorch.models.exact_prediction_strategies import (
 from gpytorch.utils.memoize import cached
 from linear_operator import to_linear_operator
 from linear_operator.operators import LinearOperator, MatmulLinearOperator, RootLinearOperator
-from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from gpytorch_nkn.kernels.batch_prediction_strategy import BatchPredictionStrategy
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
-from gpytorch_nkn.linalg import low_rank_posterior
+from gpytorch_nkn.linalg import Features, low_rank_posterior, solve_lower
 
-__all__ = ["FeaturePredictionStrategy", "feature_function", "residual_map"]
+__all__ = ["FeaturePredictionStrategy", "feature_function"]
 
 
-def feature_function(kernel: Kernel) -> Callable[[Tensor], Tensor] | None:
-    """Return the features of a :class:`FeatureKernel`, scaled or not; None for other kernels."""
+def feature_function(kernel: Kernel) -> Features | None:
+    """Return the map of a :class:`FeatureKernel`, scaled or not; None for other kernels."""
     inner, scales = unwrap_scales(kernel)
     if not hasattr(inner, "feature_dim"):
         return None
+    feature_map = inner.low_rank_map()
 
-    def features(x: Tensor) -> Tensor:
-        values = inner.features(x, selected=True)
-        for scale in scales:
-            values = values * scale.outputscale.sqrt()[..., None, None]
-        return values
-
-    return features
-
-
-def residual_map(kernel: Kernel, *, diag: bool) -> Callable[[Tensor], Tensor] | None:
-    """Return a function that computes residual covariances (``diag``: variances), or ``None``."""
-    inner, scales = unwrap_scales(kernel)
-    if not inner.has_residual:
-        return None
-
-    def residual(x: Tensor) -> Tensor:
-        values = inner.residual(x, diag=diag)
+    def features(x: Tensor) -> tuple[Tensor, Tensor | None]:
+        values, omitted = feature_map(x)
         for scale in scales:
             factor = scale.outputscale
-            values = values * (factor.unsqueeze(-1) if diag else factor[..., None, None])
-        return values
+            values = values * factor.sqrt()[..., None, None]
+            omitted = None if omitted is None else omitted * factor.unsqueeze(-1)
+        return values, omitted
 
-    return residual
+    return features
 
 
 class FeaturePredictionStrategy(BatchPredictionStrategy, LinearPredictionStrategy):
     """Prediction from features, as GPyTorch does for linear kernels, in chunks of rows.
 
-    Without ``gpytorch.settings.detach_test_caches``, and for fantasies whose data require
-    gradients, all rows are evaluated at once. Missing observations
-    (``gpytorch.settings.observation_nan_policy``) affect neither means nor variances.
+    Caches have gradients without ``gpytorch.settings.detach_test_caches``, and for fantasies whose
+    data require gradients. Missing observations (``gpytorch.settings.observation_nan_policy``)
+    affect neither means nor variances.
     """
 
     def __init__(
@@ -83,17 +69,22 @@ class FeaturePredictionStrategy(BatchPredictionStrategy, LinearPredictionStrateg
         self, test_mean: Tensor, test_test_covar: Any, test_train_covar: Any
     ) -> tuple[Tensor, LinearOperator]:
         """Return mean and covariance, including the residual covariance."""
-        mean, covariance = super().exact_prediction(test_mean, test_test_covar, test_train_covar)
-        if isinstance(test_test_covar, LazyEvaluatedKernelTensor):
-            omitted = residual_map(test_test_covar.kernel, diag=False)
-            if omitted is not None:
-                covariance = covariance + to_linear_operator(omitted(test_test_covar.x1))
-        small = covariance.size(-1) <= settings.max_cholesky_size.value()
-        if small and isinstance(covariance, RootLinearOperator):
-            # BoTorch assumes that the root of an operator is square
-            root = covariance.root.to_dense()
-            covariance = MatmulLinearOperator(root, root.mT)
-        return mean, covariance
+        if not isinstance(test_test_covar, LazyEvaluatedKernelTensor):
+            return super().exact_prediction(test_mean, test_test_covar, test_train_covar)
+        features = feature_function(test_test_covar.kernel)
+        assert features is not None
+        values = features(test_test_covar.x1)[0].to(test_mean)
+        mean_cache, factor = self.mean_covar_cache
+        root = solve_lower(factor, values.mT).mT
+        # BoTorch assumes that the root of a small operator is square
+        is_small = root.size(-2) <= settings.max_cholesky_size.value()
+        covariance = MatmulLinearOperator(root, root.mT) if is_small else RootLinearOperator(root)
+        kernel, scales = unwrap_scales(test_test_covar.kernel)
+        if kernel.has_residual:
+            omitted = to_linear_operator(kernel.residual(test_test_covar.x1))
+            factors = [scale.outputscale[..., None, None] for scale in scales]
+            covariance = covariance + math.prod(factors, start=omitted)
+        return test_mean + (values @ mean_cache).squeeze(-1), covariance
 
     @property
     @cached(name="mean_covar_cache")
@@ -111,11 +102,7 @@ class FeaturePredictionStrategy(BatchPredictionStrategy, LinearPredictionStrateg
             noise = noise.masked_fill(missing, torch.inf)
         # fantasies read this cache, and their data may need gradients for the candidates
         fantasies = operator.x1.requires_grad or self.train_labels.requires_grad
-        if settings.detach_test_caches.on() and not fantasies:
+        differentiable = settings.detach_test_caches.off() or fantasies
+        with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
             mean, factor = low_rank_posterior(features, operator.x1, residual, noise)
-            return mean.unsqueeze(-1).to(residual), factor.to(residual)
-        phi = features(operator.x1) / noise.sqrt().unsqueeze(-1)
-        eye = torch.eye(phi.size(-1), dtype=phi.dtype, device=phi.device)
-        factor = psd_safe_cholesky(eye + phi.mT @ phi)
-        weighted = phi.mT @ (residual / noise.sqrt()).unsqueeze(-1)
-        return torch.cholesky_solve(weighted, factor), factor
+        return mean.unsqueeze(-1).to(residual), factor.to(residual)

@@ -2,7 +2,7 @@
 
 from gpytorch_nkn.linalg.block_diagonal import BlockDiagonal
 from gpytorch_nkn.linalg.checks import check_counts, check_finite, check_tensors
-from gpytorch_nkn.linalg.cholesky import factorize_inducing, psd_root
+from gpytorch_nkn.linalg.cholesky import factorize_inducing, psd_root, solve_lower
 from gpytorch_nkn.linalg.delayed_matrix import DelayedMatrix
 from gpytorch_nkn.linalg.entrywise import EntrywiseMatrix, broadcasts, elements, to_dense
 from gpytorch_nkn.linalg.exact_posterior import ExactPosterior
@@ -21,8 +21,11 @@ from gpytorch_nkn.linalg.grid import (
 )
 from gpytorch_nkn.linalg.known_gradients import with_gradients
 from gpytorch_nkn.linalg.low_rank_gaussian import (
+    Features,
+    LowRankSums,
     low_rank_negative_log_likelihood,
     low_rank_posterior,
+    row_chunks,
 )
 from gpytorch_nkn.linalg.singular_values import singular_value_threshold
 from gpytorch_nkn.linalg.tiles import (
@@ -39,9 +42,11 @@ __all__ = [
     "EntrywiseMatrix",
     "Evaluator",
     "ExactPosterior",
+    "Features",
     "GridLikelihood",
     "HeldOutBlocks",
     "KroneckerEigen",
+    "LowRankSums",
     "PartialGrid",
     "PartialKronecker",
     "TileEvaluator",
@@ -59,8 +64,10 @@ __all__ = [
     "low_rank_negative_log_likelihood",
     "low_rank_posterior",
     "psd_root",
+    "row_chunks",
     "singular_value_threshold",
     "solve_in_place",
+    "solve_lower",
     "symmetric_strips",
     "to_dense",
     "with_gradients",

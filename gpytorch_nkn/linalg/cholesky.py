@@ -10,7 +10,7 @@ import torch
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
-__all__ = ["JITTERS", "factorize", "factorize_inducing", "psd_root"]
+__all__ = ["JITTERS", "factorize", "factorize_inducing", "psd_root", "solve_lower"]
 
 JITTERS = (0.0, 1e-8, 1e-6)  # tried in order for matrices with noise, times the mean diagonal
 
@@ -58,6 +58,17 @@ def factorize_inducing(covariance: Tensor) -> tuple[Tensor, float]:
         f"The covariance of {covariance.size(-1)} inducing points must be positive definite; it is "
         f"not, even with {jitter:g} of its mean diagonal added."
     )
+
+
+def solve_lower(factor: Tensor, columns: Tensor) -> Tensor:
+    """Return ``L^-1 B`` for ``... x m x m`` and ``t x ... x m x k``, without expanding L to t."""
+    extra = columns.dim() - factor.dim()
+    if extra <= 0:
+        return torch.linalg.solve_triangular(factor, columns, upper=False)
+    leading, inner = tuple(range(extra)), tuple(range(-1 - extra, -1))
+    flat = columns.movedim(leading, inner).flatten(-1 - extra)  # ... x m x (t k)
+    solved = torch.linalg.solve_triangular(factor, flat, upper=False)
+    return solved.unflatten(-1, (*columns.shape[:extra], -1)).movedim(inner, leading)
 
 
 def psd_root(matrix: Tensor) -> Tensor:

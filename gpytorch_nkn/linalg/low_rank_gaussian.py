@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from linear_operator.utils.errors import NotPSDError
@@ -12,18 +14,24 @@ from torch.utils.checkpoint import checkpoint
 
 from gpytorch_nkn.linalg.known_gradients import with_gradients
 
-__all__ = ["low_rank_negative_log_likelihood", "low_rank_posterior"]
+__all__ = [
+    "Features",
+    "LowRankSums",
+    "low_rank_negative_log_likelihood",
+    "low_rank_posterior",
+    "row_chunks",
+]
+
+# Maps inputs ``... x C x D`` to features ``... x C x P``, row by row, and to prior variances
+# ``... x C`` that the features omit, if any.
+Features = Callable[[Tensor], tuple[Tensor, Tensor | None]]
 
 # Features of a chunk of rows, in float64: 16 MB, and several times as much in autograd.
 _CHUNK_ENTRIES = 2_000_000
 
 
 def low_rank_negative_log_likelihood(
-    features: Callable[[Tensor], Tensor],
-    inputs: Tensor,
-    residual: Tensor,
-    noise: Tensor,
-    omitted: Callable[[Tensor], Tensor] | None = None,
+    features: Features, inputs: Tensor, residual: Tensor, noise: Tensor
 ) -> Tensor:
     r"""Return the negative log density of Gaussian vectors of covariance :math:`\Phi\Phi^\top + S`.
 
@@ -34,17 +42,16 @@ def low_rank_negative_log_likelihood(
         \alpha = (I + \tilde\Phi^\top \tilde\Phi)^{-1} \tilde\Phi^\top \tilde r
 
     Features :math:`\tilde\Phi` and residuals :math:`\tilde r` are divided by the standard
-    deviations of the noise. Value and gradient take :math:`O(N P^2)` time, and memory for P x P
+    deviations of the noise. Half the sum of omitted variances over the noise is added (bound of
+    Titsias 2009). Value and gradient take :math:`O(N P^2)` time, and memory for P x P
     matrices and one chunk of rows in float64. Values that are not finite become infinity, with
     zero gradient.
 
     Args:
-        features: Maps inputs ``... x C x D`` to features ``... x C x P``, row by row.
+        features: Maps inputs to features and omitted variances.
         inputs: Inputs ``... x N x D``.
         residual: Zero-mean vectors ``... x N``.
         noise: Noise variances ``... x N``, the diagonal of S.
-        omitted: Maps inputs ``... x C x D`` to prior variances ``... x C`` that the features omit.
-            Half the sum of these variances over the noise is added (bound of Titsias 2009).
 
     Returns:
         Negative log densities ``...``, in the dtype of the residual, differentiable once.
@@ -53,26 +60,24 @@ def low_rank_negative_log_likelihood(
     inversion lemma.
     """
     with torch.no_grad():
-        weights, factor = _solve(features, inputs, residual, noise)
-        failed = ~(weights.sum((-2, -1)) + factor.sum((-2, -1))).isfinite().unsqueeze(-1)
-        value = 0.5 * weights.square().sum((-2, -1))
+        weights, factor = LowRankSums.over(features, inputs, residual, noise).solve()
+        failed = ~(weights.sum(-1) + factor.sum((-2, -1))).isfinite().unsqueeze(-1)
+        value = 0.5 * weights.square().sum(-1)
         value = value + factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         inverse = torch.cholesky_inverse(factor).masked_fill(failed.unsqueeze(-1), 0.0)
-        weights = weights.masked_fill(failed.unsqueeze(-1), 0.0)
+        weights = weights.masked_fill(failed, 0.0).unsqueeze(-1)
 
     def terms(x: Tensor, r: Tensor, variance: Tensor) -> Tensor:
         r, variance = r.masked_fill(failed, 0.0), variance.masked_fill(failed, 1.0)
-        phi, r = _scaled(features, x, r, variance)
+        phi, r, others = _scaled(features, x, r, variance)
         phi = phi.masked_fill(failed.unsqueeze(-1), 0.0)
         # alpha minimises the value, so the gradient may treat alpha as constant
-        error = (r - phi @ weights).squeeze(-1)
+        error = r - (phi @ weights).squeeze(-1)
         log_determinant = ((phi.detach() @ inverse) * phi).sum(-1)  # only the gradient is used
-        terms = 0.5 * error.square() + log_determinant - log_determinant.detach()
-        variance = variance.double()
-        terms = terms + 0.5 * (variance.log() + math.log(2 * math.pi))
-        return (terms if omitted is None else terms + 0.5 * omitted(x).double() / variance).sum(-1)
+        value = 0.5 * error.square() + log_determinant - log_determinant.detach()
+        return (value + 0.5 * others).sum(-1)
 
-    for rows in _chunks(weights, residual):
+    for rows in row_chunks(factor.shape[:-1].numel(), residual.size(-1)):
         chunk = inputs[..., rows, :], residual[..., rows], noise[..., rows]
         value = value + checkpoint(terms, *chunk, use_reentrant=False, preserve_rng_state=False)
     value = value.masked_fill(failed.squeeze(-1), math.inf).nan_to_num(
@@ -82,9 +87,8 @@ def low_rank_negative_log_likelihood(
     return once.to(residual)
 
 
-@torch.no_grad()
 def low_rank_posterior(
-    features: Callable[[Tensor], Tensor], inputs: Tensor, residual: Tensor, noise: Tensor
+    features: Features, inputs: Tensor, residual: Tensor, noise: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the posterior of features' weights with standard normal priors.
 
@@ -98,43 +102,79 @@ def low_rank_posterior(
     Raises:
         NotPSDError: Features or residuals are not finite.
     """
-    weights, factor = _solve(features, inputs, residual, noise)
-    if not bool(weights.isfinite().all() and factor.isfinite().all()):
-        raise NotPSDError("The posterior precision of the features' weights is not finite.")
-    return weights.squeeze(-1), factor
+    return LowRankSums.over(features, inputs, residual, noise).checked_solve()
 
 
-def _solve(
-    features: Callable[[Tensor], Tensor], inputs: Tensor, residual: Tensor, noise: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return ``alpha`` ``... x P x 1`` and the Cholesky factors ``... x P x P`` of the precision.
+@dataclass
+class LowRankSums:
+    """Sums over rows of features and residuals, divided by the noise's standard deviations."""
 
-    Both are NaN where the precision is not positive definite.
-    """
-    first = features(inputs[..., :1, :])
-    shape = torch.broadcast_shapes(first.shape[:-2], residual.shape[:-1], noise.shape[:-1])
-    eye = torch.eye(first.size(-1), dtype=torch.float64, device=inputs.device)
-    precision = eye.expand(*shape, -1, -1).clone()
-    cross = precision.new_zeros(*shape, first.size(-1), 1)
-    for rows in _chunks(cross, residual):
-        phi, r = _scaled(features, inputs[..., rows, :], residual[..., rows], noise[..., rows])
-        precision += phi.mT @ phi
-        cross += phi.mT @ r
-    factor, info = torch.linalg.cholesky_ex(precision)
-    factor = factor.masked_fill((info != 0)[..., None, None], torch.nan)
-    return torch.cholesky_solve(cross, factor), factor
+    gram: Tensor  # products of features, ... x P x P
+    cross: Tensor  # products of features and residuals, ... x P
+    constant: Tensor  # squared residuals, log determinant of 2 pi S, omitted variances / S, ...
+
+    @classmethod
+    def over(
+        cls, features: Features, inputs: Tensor, residual: Tensor, noise: Tensor
+    ) -> LowRankSums:
+        """Sum over chunks of rows, which the backward pass of several chunks evaluates again."""
+
+        def sums(x: Tensor, r: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            phi, r, others = _scaled(features, x, r, variance)
+            cross = (phi.mT @ r.unsqueeze(-1)).squeeze(-1)
+            return phi.mT @ phi, cross, (r.square() + others).sum(-1)
+
+        with torch.no_grad():
+            first, _ = features(inputs[..., :1, :])
+        shape = torch.broadcast_shapes(first.shape[:-2], residual.shape[:-1], noise.shape[:-1])
+        chunks = list(row_chunks(shape.numel() * first.size(-1), residual.size(-1)))
+        total: Any = None
+        for rows in chunks:
+            chunk = inputs[..., rows, :], residual[..., rows], noise[..., rows]
+            if len(chunks) > 1:
+                new: Any = checkpoint(sums, *chunk, use_reentrant=False, preserve_rng_state=False)
+            else:
+                new = sums(*chunk)
+            total = new if total is None else [a + b for a, b in zip(total, new, strict=True)]
+        gram, cross, constant = total
+        return cls(gram.expand(*shape, -1, -1), cross.expand(*shape, -1), constant)
+
+    def solve(self) -> tuple[Tensor, Tensor]:
+        """Return posterior means ``... x P`` and Cholesky factors of the precisions, or NaN."""
+        eye = torch.eye(self.gram.size(-1), dtype=self.gram.dtype, device=self.gram.device)
+        factor, info = torch.linalg.cholesky_ex(eye + self.gram)
+        factor = factor.masked_fill((info != 0)[..., None, None], torch.nan)
+        return torch.cholesky_solve(self.cross.unsqueeze(-1), factor).squeeze(-1), factor
+
+    def checked_solve(self) -> tuple[Tensor, Tensor]:
+        """Return :meth:`solve`, or raise a NotPSDError if a value is not finite."""
+        weights, factor = self.solve()
+        if not bool(weights.isfinite().all() and factor.isfinite().all()):
+            raise NotPSDError("The posterior precision of the features' weights is not finite.")
+        return weights, factor
+
+    def log_density(self) -> Tensor:
+        """Return log densities ``...``, which lose digits if the noise is very small."""
+        weights, factor = self.checked_solve()
+        log_determinant = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        return -0.5 * (self.constant + log_determinant - (self.cross * weights).sum(-1))
 
 
 def _scaled(
-    features: Callable[[Tensor], Tensor], inputs: Tensor, residual: Tensor, noise: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Divide features ``... x C x P`` and residuals ``... x C x 1`` by the noise's std."""
-    std = noise.double().sqrt().unsqueeze(-1)
-    return features(inputs).double() / std, residual.double().unsqueeze(-1) / std
+    features: Features, inputs: Tensor, residual: Tensor, noise: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return features and residuals over the noise's std, and other terms of the density."""
+    phi, omitted = features(inputs)
+    noise = noise.double()
+    others = noise.log() + math.log(2 * math.pi)
+    if omitted is not None:
+        others = others + omitted.double() / noise
+    std = noise.sqrt()
+    return phi.double() / std.unsqueeze(-1), residual.double() / std, others
 
 
-def _chunks(weights: Tensor, residual: Tensor) -> Iterator[slice]:
-    """Yield slices of rows; the rows of a slice have at most ``_CHUNK_ENTRIES`` features."""
-    size = max(1, _CHUNK_ENTRIES // max(1, weights.numel()))
-    for start in range(0, residual.size(-1), size):
-        yield slice(start, start + size)
+def row_chunks(width: int, num_rows: int) -> Iterator[slice]:
+    """Yield slices of rows of ``width`` features, with at most ``_CHUNK_ENTRIES`` features each."""
+    size = max(1, _CHUNK_ENTRIES // max(1, width))
+    for start in range(0, num_rows, size):
+        yield slice(start, min(start + size, num_rows))

@@ -11,7 +11,7 @@ from linear_operator.operators import AddedDiagLinearOperator, LinearOperator
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
-from gpytorch_nkn.kernels import FeatureKernel, NeuralKernelNetwork, feature_function, residual_map
+from gpytorch_nkn.kernels import FeatureKernel, NeuralKernelNetwork, feature_function
 from gpytorch_nkn.kernels.evaluation import is_ordinary, network_matrix, unwrap_scales
 from gpytorch_nkn.linalg import (
     EntrywiseMatrix,
@@ -137,8 +137,7 @@ def _low_rank(covariance: LinearOperator, residual: Tensor) -> Tensor | None:
     features = feature_function(operator.kernel)
     assert features is not None
     noise = covariance._diag_tensor.diagonal(dim1=-2, dim2=-1)
-    omitted = residual_map(operator.kernel, diag=True)
-    return low_rank_negative_log_likelihood(features, operator.x1, residual, noise, omitted)
+    return low_rank_negative_log_likelihood(features, operator.x1, residual, noise)
 
 
 def _entrywise(operator: LinearOperator) -> EntrywiseMatrix | None:

@@ -14,10 +14,23 @@ from torch import Tensor, nn
 
 from gpytorch_nkn.kernels import FeatureKernel, cluster_centers
 from gpytorch_nkn.kernels.network import kernel_values
-from gpytorch_nkn.linalg import DelayedMatrix, check_counts, check_finite, factorize_inducing
+from gpytorch_nkn.linalg import (
+    DelayedMatrix,
+    Features,
+    check_counts,
+    check_finite,
+    factorize_inducing,
+)
 from gpytorch_nkn.mlls import exact_log_density
 
-__all__ = ["InducingFeatureKernel", "LowRankNormal", "select_inducing_points"]
+__all__ = [
+    "InducingFeatureKernel",
+    "LowRankNormal",
+    "inducing_features",
+    "select_inducing_points",
+    "unfold_columns",
+    "whitened_columns",
+]
 
 # Largest numbers of rows: k-means takes linear time, and greedy selection quadratic memory.
 _CLUSTERED, _GREEDY = 20_000, 4_000
@@ -120,12 +133,15 @@ class InducingFeatureKernel(FeatureKernel):
             self.inducing_points.data = self.inducing_points.new_empty(points.shape)
         super()._load_from_state_dict(state, prefix, *args)
 
-    def residual(self, x: Tensor, *, diag: bool) -> Tensor | LinearOperator:
+    def low_rank_map(self) -> Features:
+        """Return a function from inputs to features and residual variances."""
+        return inducing_features(self.base_kernel, self.inducing_points)[0]
+
+    def residual(self, x: Tensor) -> LinearOperator:
         """Return the residual covariance; see :class:`FeatureKernel`."""
-        features = self._features(x)
-        omitted = kernel_values(self.base_kernel, x, x, diag=True) - features.square().sum(-1)
-        if diag:
-            return omitted.clamp_min(0.0)
+        features, omitted = self.low_rank_map()(x)
+        assert omitted is not None
+        features, omitted = features.to(x), omitted.to(x)
 
         def dense() -> Tensor:
             return kernel_values(self.base_kernel, x, x) - features @ features.mT
@@ -134,13 +150,54 @@ class InducingFeatureKernel(FeatureKernel):
 
     def _features(self, x: Tensor) -> Tensor:
         dtype = torch.promote_types(x.dtype, self.inducing_points.dtype)
-        x, points = x.to(dtype), self.inducing_points.to(dtype)
-        shape = torch.broadcast_shapes(x.shape[:-2], points.shape[:-2])
-        both = points.expand(*shape, -1, -1), x.expand(*shape, -1, -1)
-        between = kernel_values(self.base_kernel, *both)
-        factor, _ = factorize_inducing(kernel_values(self.base_kernel, points, points))
-        values = torch.linalg.solve_triangular(factor, between.double(), upper=False)
-        return values.mT.to(between)
+        return self.low_rank_map()(x)[0].to(dtype)
+
+
+def inducing_features(kernel: Kernel, points: Tensor) -> tuple[Features, Tensor]:
+    """Return a map to features and residual variances in float64, and the factor of ``k(Z, Z)``.
+
+    See :class:`InducingFeatureKernel`; the inducing points are ``... x m x d``.
+    """
+    factor, _ = factorize_inducing(kernel_values(kernel, points, points))
+
+    def features(x: Tensor) -> tuple[Tensor, Tensor]:
+        dtype = torch.promote_types(x.dtype, points.dtype)
+        x, half = whitened_columns(kernel, points.to(dtype), factor, x.to(dtype))
+        values = unfold_columns(half, x.shape[:-1]).mT
+        omitted = kernel_values(kernel, x, x, diag=True).double() - values.square().sum(-1)
+        return values, omitted.clamp_min(0.0)
+
+    return features, factor
+
+
+def whitened_columns(
+    kernel: Kernel, points: Tensor, factor: Tensor, x: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return inputs ``t x ... x q x d`` with the full batch shape, and ``L^-1 k(Z, x)``.
+
+    The latter is ``... x m x (t q)`` in float64. Batches ``t`` of the inputs that the factor
+    ``... x m x m`` lacks are columns, because expanding the factor to ``t`` would copy it.
+    """
+    batch = factor.shape[:-2]
+    shape = torch.broadcast_shapes(x.shape[:-2], batch)
+    x = x.expand(*shape, *x.shape[-2:])
+    extra = len(shape) - len(batch)
+    flat = x
+    if extra:
+        flat = x.movedim(tuple(range(extra)), tuple(range(-2 - extra, -2)))
+        flat = flat.flatten(-2 - extra, -2)  # ... x (t q) x d
+    points, factor = (t.expand(*shape[extra:], *t.shape[-2:]) for t in (points, factor))
+    columns = kernel_values(kernel, flat, points).double().mT
+    return x, torch.linalg.solve_triangular(factor, columns, upper=False)
+
+
+def unfold_columns(columns: Tensor, shape: torch.Size) -> Tensor:
+    """Reshape ``... x k x (t q)`` to ``t x ... x k x q``, for a shape ``t x ... x q``."""
+    extra = len(shape) - columns.dim() + 1
+    if extra <= 0:
+        return columns
+    columns = columns.unflatten(-1, (*shape[:extra], shape[-1]))
+    return columns.movedim(tuple(range(-1 - extra, -1)), tuple(range(extra)))
 
 
 class LowRankNormal(MultivariateNormal):

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from linear_operator import to_linear_operator
-from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from gpytorch_nkn.kernels.network import kernel_values
-from gpytorch_nkn.linalg import DelayedMatrix, factorize_inducing
+from gpytorch_nkn.linalg import DelayedMatrix, LowRankSums
 from gpytorch_nkn.models.base_gp import FEW_POINTS
+from gpytorch_nkn.models.inducing_points import inducing_features, unfold_columns, whitened_columns
 
-__all__ = ["CollapsedGP", "Statistics", "WhitenedPosterior"]
-
-# kernel values of a chunk: 16 MB, several times that in plain evaluation
-_CHUNK_ENTRIES = 2_000_000
+__all__ = ["CollapsedGP", "WhitenedPosterior"]
 
 
 @dataclass
@@ -47,10 +41,10 @@ class WhitenedPosterior:
         For many points the covariance is lazy, so that its diagonal needs no q x q matrix.
         """
         x, half = self._half(x)
-        means = self._unfolded(self.mean.unsqueeze(-2) @ half, x.shape[:-1]).squeeze(-2)
+        means = unfold_columns(self.mean.unsqueeze(-2) @ half, x.shape[:-1]).squeeze(-2)
         means = self.mean_module(x) + means.to(x)
         after = self.root @ (self.root.mT @ half) - half
-        half, after = (self._unfolded(columns, x.shape[:-1]) for columns in (half, after))
+        half, after = (unfold_columns(columns, x.shape[:-1]) for columns in (half, after))
 
         def dense() -> Tensor:
             change = half.mT @ after
@@ -66,67 +60,18 @@ class WhitenedPosterior:
         return MultivariateNormal(means, DelayedMatrix(variance, dense))
 
     def mean_at(self, x: Tensor) -> Tensor:
-        """Return means ``... x q`` of the function at ``x`` ``... x q x d``."""
+        """Return means ``q`` of the function at ``x`` ``q x d``, for a model without a batch."""
         weights = torch.linalg.solve_triangular(self.factor.mT, self.mean.unsqueeze(-1), upper=True)
-        between = _values(self.kernel, x, self.points).double()
+        between = kernel_values(self.kernel, x, self.points).double()
         return self.mean_module(x) + (between @ weights).squeeze(-1).to(x)
 
     def learned_variance(self, x: Tensor) -> Tensor:
         """Return variances ``... x q`` of the function at ``x`` due to the inducing values."""
         x, half = self._half(x)
-        return self._unfolded((self.root.mT @ half).square(), x.shape[:-1]).sum(-2).to(x)
+        return unfold_columns((self.root.mT @ half).square(), x.shape[:-1]).sum(-2).to(x)
 
     def _half(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return inputs with the full batch shape, and r as columns ``... x m x (t q)``.
-
-        Test batches ``t`` are columns, because expanding the factor to ``t`` would copy it.
-        """
-        batch = self.factor.shape[:-2]
-        shape = torch.broadcast_shapes(x.shape[:-2], batch)
-        x = x.expand(*shape, *x.shape[-2:])
-        extra = len(shape) - len(batch)
-        flat = x
-        if extra:
-            flat = x.movedim(tuple(range(extra)), tuple(range(-2 - extra, -2)))
-            flat = flat.flatten(-2 - extra, -2)  # ... x (t q) x d
-        points, factor = (
-            t.expand(*shape[extra:], *t.shape[-2:]) for t in (self.points, self.factor)
-        )
-        columns = kernel_values(self.kernel, flat, points).double().mT
-        return x, torch.linalg.solve_triangular(factor, columns, upper=False)
-
-    def _unfolded(self, columns: Tensor, shape: torch.Size) -> Tensor:
-        """Reshape ``... x k x (t q)`` to ``t x ... x k x q``, for a shape ``t x ... x q``."""
-        extra = len(shape) - columns.dim() + 1
-        if extra <= 0:
-            return columns
-        columns = columns.unflatten(-1, (*shape[:extra], shape[-1]))
-        return columns.movedim(tuple(range(-1 - extra, -1)), tuple(range(extra)))
-
-
-@dataclass
-class Statistics:
-    r"""Sufficient statistics of the data, for :math:`A = L^{-1} K_{uf} S^{-1/2}` and noise S."""
-
-    factor: Tensor  # L, with L L' = K_uu, ... x m x m
-    gram: Tensor  # A A'
-    cross: Tensor  # A r, ... x m, for the residuals r of the targets times S^-1/2
-    constant: Tensor  # twice the negative bound, ..., without the terms of gram and cross
-
-    def solve(self) -> tuple[Tensor, Tensor]:
-        r"""Return a root of :math:`B = I + A A^\top`, and :math:`B^{-1} A r`."""
-        eye = torch.eye(self.gram.size(-1), dtype=self.gram.dtype, device=self.gram.device)
-        factor, info = torch.linalg.cholesky_ex(eye + self.gram)
-        if bool(info.any()) or not bool(factor.isfinite().all()):
-            raise NotPSDError("The posterior precision of the inducing values is not finite.")
-        return factor, torch.cholesky_solve(self.cross.unsqueeze(-1), factor).squeeze(-1)
-
-    def bound(self) -> Tensor:
-        """Return the lower bound ``...`` of the log marginal likelihood."""
-        factor, solution = self.solve()
-        log_det = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        explained = (self.cross * solution).sum(-1) + self.gram.diagonal(dim1=-2, dim2=-1).sum(-1)
-        return -0.5 * (self.constant + log_det - explained)
+        return whitened_columns(self.kernel, self.points, self.factor, x)
 
 
 @dataclass
@@ -153,60 +98,25 @@ class CollapsedGP:
 
         This takes :math:`O(n m^2)` time, and memory for m x m matrices and a chunk of rows.
         """
-        return self.statistics().bound()
+        return self.sums()[0].log_density()
 
     def posterior(self) -> WhitenedPosterior:
         """Return the optimal distribution of the inducing values, which attains the bound."""
-        statistics = self.statistics()
-        factor, mean = statistics.solve()
-        eye = torch.eye(factor.size(-1), dtype=factor.dtype, device=factor.device)
-        root = torch.linalg.solve_triangular(factor, eye.expand_as(factor), upper=False).mT
-        prior = self.kernel, self.mean_module, self.points
-        return WhitenedPosterior(*prior, statistics.factor, mean, root)
+        sums, factor = self.sums()
+        mean, root = sums.checked_solve()
+        eye = torch.eye(root.size(-1), dtype=root.dtype, device=root.device)
+        root = torch.linalg.solve_triangular(root, eye.expand_as(root), upper=False).mT
+        return WhitenedPosterior(self.kernel, self.mean_module, self.points, factor, mean, root)
 
-    def statistics(self) -> Statistics:
-        """Compute the statistics of the data.
-
-        The result is differentiable; to save memory, the backward pass recomputes each chunk.
-        """
-        factor, _ = factorize_inducing(_values(self.kernel, self.points, self.points))
-        size = factor.size(-1)
-        shapes = (size, size), (size,), ()
-        sums = [factor.new_zeros(factor.shape[:-2] + shape) for shape in shapes]
+    def sums(self) -> tuple[LowRankSums, Tensor]:
+        """Return differentiable sums over the rows, and the Cholesky factor of ``K_uu``."""
         inputs, noise = self.inputs(), self.noise()
+        features, factor = inducing_features(self.kernel, self.points)
+        residual = self.targets - self.mean_module(inputs)
         noise = noise.expand(*noise.shape[:-1], self.num_data)
-        for rows in self.chunks():
-            args = inputs[..., rows, :], factor, self.targets[..., rows], noise[..., rows]
-            new: Any = checkpoint(self.sums, *args, use_reentrant=False, preserve_rng_state=False)
-            sums = [total + term for total, term in zip(sums, new, strict=True)]
-        return Statistics(factor, *sums)
-
-    def sums(self, x: Tensor, factor: Tensor, y: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
-        """Return sums of :class:`Statistics` for inputs ``... x c x d`` and targets ``... x c``."""
-        between, prior = _values(self.kernel, x, self.points), self.kernel(x, diag=True)
-        half = torch.linalg.solve_triangular(factor, between.mT.double(), upper=False)
-        noise = noise.double()
-        half = half / noise.sqrt().unsqueeze(-2)
-        errors = (y - self.mean_module(x)).double() / noise.sqrt()
-        terms = errors.square() + prior.double() / noise + noise.log() + math.log(2 * math.pi)
-        return half @ half.mT, (half @ errors.unsqueeze(-1)).squeeze(-1), terms.sum(-1)
-
-    def chunks(self) -> Iterator[slice]:
-        """Yield chunks of rows whose kernel values fit into memory."""
-        shape = torch.broadcast_shapes(self.points.shape[:-2], self.kernel.batch_shape)
-        size = max(1, _CHUNK_ENTRIES // (self.points.size(-2) * max(1, shape.numel())))
-        for start in range(0, self.num_data, size):
-            yield slice(start, min(start + size, self.num_data))
+        return LowRankSums.over(features, inputs, residual, noise), factor
 
     @property
     def num_data(self) -> int:
         """Number of rows."""
         return self.targets.size(-1)
-
-
-def _values(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
-    """Evaluate the kernel, ``... x n x m``, at inputs with batch shapes that broadcast."""
-    shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
-    if x1 is x2:
-        return kernel_values(kernel, x1, x1)
-    return kernel_values(kernel, x1.expand(*shape, -1, -1), x2.expand(*shape, -1, -1))

@@ -28,7 +28,7 @@ from gpytorch_nkn.fit import (
     log_prior,
     warn_of_size,
 )
-from gpytorch_nkn.linalg import factorize_inducing
+from gpytorch_nkn.linalg import factorize_inducing, row_chunks
 from gpytorch_nkn.models.base_gp import trains
 from gpytorch_nkn.models.common import frozen, make_likelihood
 from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP
@@ -356,8 +356,8 @@ class _State:
     def set_optimum(self, gp: CollapsedGP) -> None:
         """Set the distribution to the optimum for Gaussian observations."""
         with torch.no_grad():
-            statistics = gp.statistics()
-        self.step(statistics.gram, statistics.cross, 1.0)
+            sums, _ = gp.sums()
+        self.step(sums.gram, sums.cross, 1.0)
 
     def finish_epoch(self) -> None:
         """Optimise the distribution on all rows, and keep the best state."""
@@ -407,7 +407,7 @@ class _State:
             spread = self.factor.diagonal(dim1=-2, dim2=-1).log().sum()
             total = self.log_prior() - spread - 0.5 * (root.square().sum() - self.mean.numel())
             total = total - 0.5 * self.mean.square().sum()
-            for rows in gp.chunks():
+            for rows in row_chunks(self.mean.numel(), gp.num_data):
                 expected, batch = self.observe(rows, factor)
                 total = total + expected.detach()
                 sums = self.sums_of(*(term.detach() for term in batch))
@@ -476,14 +476,14 @@ class _Gaussian(_State):
         """Set the optimal distribution by one pass over all rows; return the bound."""
         try:
             with torch.no_grad():
-                statistics = self.gp.statistics()
-                value = (statistics.bound() + self.log_prior()).item()
+                sums, _ = self.gp.sums()
+                value = (sums.log_density() + self.log_prior()).item()
         except NotPSDError:
             if self.best.state is None:
                 raise
             return math.nan
         if math.isfinite(value):
-            self.step(statistics.gram, statistics.cross, 1.0)
+            self.step(sums.gram, sums.cross, 1.0)
         return value
 
     def learn_on_subset(self) -> None:

@@ -56,15 +56,3 @@ class InducingPointGP:
 
     def _chunk_width(self: Any) -> int:
         return self.inducing_points.size(-2)
-
-
-def _checked_points(points: Tensor, inputs: Tensor) -> Tensor:
-    """Return a copy of given points with the batch shape of the inputs."""
-    batch_shape, width = inputs.shape[:-2], inputs.size(-1)
-    fits = points.dim() >= 2 and points.size(-1) == width and points.size(-2) > 0
-    if not (fits and broadcasts(points.shape[:-2], batch_shape) and points.isfinite().all()):
-        raise ValueError(
-            "inducing_points must be a number or finite points of shape "
-            f"{(*batch_shape, 'm', width)}, got shape {tuple(points.shape)}."
-        )
-    return points.detach().to(inputs).expand(*batch_shape, -1, -1).clone()

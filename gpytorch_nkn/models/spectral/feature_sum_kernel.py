@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from linear_operator.operators import LinearOperator
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels import FeatureKernel
+from gpytorch_nkn.linalg import Features
 
 __all__ = ["FeatureSumKernel"]
 
@@ -37,12 +39,23 @@ class FeatureSumKernel(FeatureKernel):
         """Whether all kernels are stationary."""
         return all(kernel.is_stationary for kernel in self.kernels)
 
-    def residual(self, x: Tensor, *, diag: bool) -> Tensor:
+    def low_rank_map(self) -> Features:
+        """Return a function from inputs to features and residual variances."""
+        maps = [kernel.low_rank_map() for kernel in self.kernels]
+
+        def features(x: Tensor) -> tuple[Tensor, Tensor | None]:
+            values, omitted = zip(*(feature_map(x) for feature_map in maps), strict=True)
+            shape = torch.broadcast_shapes(*(value.shape[:-1] for value in values))
+            rests = [rest for rest in omitted if rest is not None]
+            together = torch.cat([value.expand(*shape, -1) for value in values], -1)
+            return together, sum(rests[1:], rests[0]) if rests else None
+
+        return features
+
+    def residual(self, x: Tensor) -> Tensor | LinearOperator:
         """Return the sum of residual covariances; see :class:`FeatureKernel`."""
-        rests = [kernel.residual(x, diag=diag) for kernel in self.kernels if kernel.has_residual]
+        rests = [kernel.residual(x) for kernel in self.kernels if kernel.has_residual]
         return sum(rests[1:], rests[0])
 
     def _features(self, x: Tensor) -> Tensor:
-        values = [kernel._features(x) for kernel in self.kernels]
-        shape = torch.broadcast_shapes(*(value.shape[:-1] for value in values))
-        return torch.cat([value.expand(*shape, -1) for value in values], -1)
+        return self.low_rank_map()(x)[0].to(x)

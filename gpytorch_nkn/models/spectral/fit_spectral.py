@@ -24,7 +24,7 @@ from gpytorch_nkn.fit import (
     warn_of_size,
 )
 from gpytorch_nkn.initialization import assign, initialize_model
-from gpytorch_nkn.kernels import NonStationarySpectralKernel, feature_function, residual_map
+from gpytorch_nkn.kernels import NonStationarySpectralKernel, feature_function
 from gpytorch_nkn.linalg import ExactPosterior, low_rank_posterior
 from gpytorch_nkn.models.base_gp import trains
 from gpytorch_nkn.models.common import PartsGP, frozen, load_parts
@@ -288,12 +288,13 @@ class _RowsGP(PartsGP):
             variance = kernel(rows.x, diag=True) - posterior.reduction(between)
         else:
             weights, factor = low_rank_posterior(features, x, residual, noise)
-            phi = features(rows.x).double()
+            phi, omitted = features(rows.x)
+            phi = phi.double()
             mean = (phi @ weights.unsqueeze(-1)).squeeze(-1)
             white = torch.linalg.solve_triangular(factor, phi.mT, upper=False)
             variance = white.square().sum(-2)
-            if (omitted := residual_map(kernel, diag=True)) is not None:
-                variance = variance + omitted(rows.x)
+            if omitted is not None:
+                variance = variance + omitted
         variance = variance + self.noise_of(rows)
         error = rows.y - self.mean_module(rows.x) - mean
         return -0.5 * (error.square() / variance + variance.log() + math.log(2 * math.pi))

@@ -82,7 +82,7 @@ def test_bound_equals_the_formula_of_titsias():
     "chunk, m, batch_shape", [(7 * 9, 1, ()), (7 * 9, 2, (2,)), (10**7, 2, ()), (10**7, 1, (2,))]
 )
 def test_loss_and_gradient_equal_dense_matrices(chunk, m, batch_shape, monkeypatch):
-    monkeypatch.setattr("gpytorch_nkn.models.sparse.collapsed_bound._CHUNK_ENTRIES", chunk)
+    monkeypatch.setattr("gpytorch_nkn.linalg.low_rank_gaussian._CHUNK_ENTRIES", chunk)
     model = sparse(m, batch_shape=batch_shape, mean_module=None).train()
     ours = bound_loss(model)
     found = torch.autograd.grad(ours, trained(model))
