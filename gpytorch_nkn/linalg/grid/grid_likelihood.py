@@ -17,6 +17,7 @@ from gpytorch_nkn.linalg.known_gradients import any_needed, with_gradients
 __all__ = ["GridLikelihood", "HeldOutBlocks"]
 
 _PROBES = 4  # number of random vectors that estimate a sum of variances
+_RIDGE_STEPS = 20  # largest number of Newton steps for the determinant
 
 
 class GridLikelihood:
@@ -26,14 +27,22 @@ class GridLikelihood:
         \tfrac12 y_o^\top A_{oo}^{-1} y_o + \tfrac12 \log|A_{oo}| + \tfrac M2 \log 2\pi,
         \qquad A = K_1 \otimes \dots \otimes K_P + \sigma^2 I
 
-    The determinant is approximated by :math:`\prod_i (\lambda_i + \sigma^2)` (equation 39 of the
-    paper). Here :math:`\lambda_i` are the M largest of the N eigenvalues of :math:`A - \sigma^2 I`,
-    times M / N. This is exact on a complete grid. With missing cells, training overestimates the
-    noise, by a factor of two on one image.
+    With :math:`\alpha_i` the N eigenvalues of A, :math:`\rho = M / N` and r the solution of
+    :math:`\sum_i \alpha_i / (\alpha_i + r) = M`, the determinant is approximated by
+
+    .. math::
+        \log|A_{oo}| \approx \sum_i \log(\alpha_i + r) - (N - M) \log r
+            + M \log \rho + (N - M) \log(1 - \rho).
+
+    This is the asymptotic value for M random cells if the eigenvectors are random, too (a free
+    compression). It is exact on a complete grid and if A is a multiple of the identity. The paper
+    (equation 39) instead takes the M largest eigenvalues of :math:`A - \sigma^2 I`, times M / N,
+    plus the noise. Its error per cell grows with :math:`-\log \rho` for short lengthscales, so
+    training on few observed cells learns white noise.
 
     If cells have extra noise, let :math:`d_j` be the total noise variance of observed cell j, and
-    d the harmonic mean of the :math:`d_j`. The determinant is then approximated by
-    :math:`\prod_j d_j \prod_i (1 + \lambda_i / d)`. With equal :math:`d_j` both formulas agree.
+    d the harmonic mean of the :math:`d_j`. The determinant is then that of the noise d, times
+    :math:`\prod_j d_j / d`.
 
     Derivatives are computed in the eigenbasis of the grid; the result is differentiable once.
 
@@ -44,7 +53,8 @@ class GridLikelihood:
     Attributes:
         state: Solution of the last call, from which the next solve starts.
 
-    Reference: Sun et al. (2018), appendix J.4; Wilson et al. (2014).
+    Reference: Sun et al. (2018), appendix J.4; Nica and Speicher (1996), On the multiplication of
+    free N-tuples of noncommutative random variables.
     """
 
     def __init__(self, grid: PartialGrid, **options: Any):
@@ -69,7 +79,7 @@ class GridLikelihood:
             weights = system.weights(torch.where(grid.observed, residual, 0.0), self.state)
             self.state = weights.state
             counts = grid.num_observed.to(residual)
-            determinant, (grad_noise, *grad_values) = _scaled_log_determinant(system)
+            determinant, (grad_noise, *grad_values) = _log_determinant(system)
             value = 0.5 * (weights.quadratic + determinant + math.log(2 * math.pi) * counts)
         if not any_needed(inputs):
             return value
@@ -203,7 +213,7 @@ class HeldOutBlocks:
         return torch.stack(ratios).mean(0)
 
 
-def _scaled_log_determinant(system: PartialKronecker) -> tuple[Tensor, Sequence[Tensor]]:
+def _log_determinant(system: PartialKronecker) -> tuple[Tensor, Sequence[Tensor]]:
     """Return the approximate log determinant ``...``, and its gradients.
 
     The gradients are with respect to the noise, ``... x 1``, and to the eigenvalues of each factor,
@@ -213,9 +223,9 @@ def _scaled_log_determinant(system: PartialKronecker) -> tuple[Tensor, Sequence[
     sources = [system.noise.flatten(-grid.num_dims), *system.eigen.values]
     sources = [s.expand(*batch, s.size(-1)).clone().requires_grad_() for s in sources]
     counts = grid.num_observed.unsqueeze(-1).to(system.noise)
+    gaps = grid.shape.numel() - counts
     with torch.enable_grad():
         noise, *values = sources
-        spectrum = outer_product(values).flatten(-grid.num_dims)  # ... x N
         correction = torch.zeros_like(noise)
         if grid.extra is not None:
             seen = grid.observed.flatten(-grid.num_dims)
@@ -223,22 +233,32 @@ def _scaled_log_determinant(system: PartialKronecker) -> tuple[Tensor, Sequence[
             correction = (seen * cell_noise.log()).sum(-1, keepdim=True)
             noise = counts / (seen / cell_noise).sum(-1, keepdim=True)  # harmonic mean
             correction = correction - counts * noise.log()
-        scaled = counts / grid.shape.numel() * spectrum + noise
-        terms = _largest(spectrum.detach(), counts) * scaled.log()
-        value = terms.sum(-1) + correction.squeeze(-1)
+        spectrum = outer_product(values).flatten(-grid.num_dims) + noise  # ... x N
+        ridge = _ridge(spectrum.detach(), counts)  # a stationary point of the value
+        entropy = torch.xlogy(counts, counts) + torch.xlogy(gaps, gaps) - torch.xlogy(gaps, ridge)
+        value = (spectrum + ridge).log().sum(-1, keepdim=True) + entropy + correction
         gradients = torch.autograd.grad(value.sum(), sources)
-    return value.detach(), gradients
+    size = grid.shape.numel()
+    return value.detach().squeeze(-1) - size * math.log(size), gradients
 
 
-def _largest(values: Tensor, counts: Tensor) -> Tensor:
-    """Return weights ``... x N``: 1 for the ``counts`` largest values, else 0; ties share them."""
-    size = values.size(-1)
-    pairs = zip(values.reshape(-1, size), counts.expand_as(values[..., :1]).flatten(), strict=True)
-    lowest = torch.stack([row.kthvalue(size - int(count) + 1).values for row, count in pairs])
-    lowest = lowest.view(*values.shape[:-1], 1)
-    used, equal = (values >= lowest).to(values), (values == lowest).to(values)
-    surplus = used.sum(-1, keepdim=True) - counts
-    return used - surplus / equal.sum(-1, keepdim=True) * equal
+def _ridge(spectrum: Tensor, counts: Tensor) -> Tensor:
+    """Return r ``... x 1`` that solves ``sum(a / (a + r)) = counts`` for eigenvalues a; 0 for N."""
+    size = spectrum.size(-1)
+    odds = ((size - counts) / counts).log()
+    low, high = (f(spectrum, -1, keepdim=True).log() + odds for f in (torch.amin, torch.amax))
+    log_ridge = spectrum.log().mean(-1, keepdim=True) + odds
+    for _ in range(_RIDGE_STEPS):
+        share = spectrum / (spectrum + log_ridge.exp())
+        excess = share.sum(-1, keepdim=True) - counts
+        if bool((excess.abs() <= torch.finfo(excess.dtype).eps * size).all()):
+            break
+        low = torch.where(excess > 0, log_ridge, low)
+        high = torch.where(excess > 0, high, log_ridge)
+        newton = log_ridge + excess / (share * (1 - share)).sum(-1, keepdim=True)
+        inside = (low <= newton) & (newton <= high)
+        log_ridge = torch.where(inside, newton, (low + high) / 2)
+    return torch.where(counts < size, log_ridge.exp(), 0.0)
 
 
 class _Block:

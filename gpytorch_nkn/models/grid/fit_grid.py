@@ -58,8 +58,8 @@ class GridRestart(Start):
 
     Attributes:
         number: Number of the restart.
-        likelihood: Last log marginal likelihood per observed cell (biased if cells are missing);
-            NaN without likelihood steps.
+        likelihood: Last log marginal likelihood per observed cell, approximate if cells are
+            missing; NaN without likelihood steps.
         block_error: Smallest mean squared error of held-out blocks, of transformed targets; NaN
             without blocks.
         seconds: Wall time.

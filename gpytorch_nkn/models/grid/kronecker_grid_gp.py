@@ -271,7 +271,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
     def log_marginal_likelihood(self) -> Tensor:
         """Return the log marginal likelihood ``...`` of the transformed targets, differentiable.
 
-        If cells are missing, the log-determinant is the paper's approximation, see
+        If cells are missing, the log-determinant is an approximation, see
         :class:`.GridLikelihood`.
         """
         return -GridLikelihood(self.grid, **self._options())(*self.loss_inputs())

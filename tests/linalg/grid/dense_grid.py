@@ -1,6 +1,9 @@
 """Dense references for structured computations on grids."""
 
+import math
+
 import torch
+from scipy.optimize import brentq
 from torch.distributions import MultivariateNormal
 
 from gpytorch_nkn.linalg import PartialGrid
@@ -60,15 +63,19 @@ def held_out(residual, observed, block, noise, factors):
     return error.square(), covariance.diagonal()[gone] + noise - explained
 
 
-def scaled_density(residual, observed, noise, factors):
-    """As :func:`density`, with the log-determinant of equation 39 of the paper."""
+def compressed_density(residual, observed, noise, factors):
+    """As :func:`density`, with the log-determinant of a free compression."""
     seen = observed.flatten()
-    covariance, count = kron(factors), int(seen.sum())
+    covariance, count, size = kron(factors), int(seen.sum()), seen.numel()
     own = covariance[seen][:, seen] + noise * torch.eye(count)
     y = residual.flatten()[seen]
-    values = torch.linalg.eigvalsh(covariance)[-count:]  # the largest ones
-    determinant = (count / seen.numel() * values + noise).log().sum()
-    normalizer = count * torch.log(torch.tensor(2 * torch.pi))
+    values = torch.linalg.eigvalsh(covariance) + noise
+    known = values.detach().numpy()
+    root = brentq(lambda r: (known / (known + r)).sum() - count, 1e-9, 1e9, xtol=1e-15, rtol=1e-14)
+    determinant = (values + root).log().sum() - (size - count) * math.log(root)
+    share = count / size
+    determinant = determinant + count * math.log(share) + (size - count) * math.log(1 - share)
+    normalizer = count * math.log(2 * math.pi)
     return 0.5 * (y @ torch.linalg.solve(own, y) + determinant + normalizer)
 
 

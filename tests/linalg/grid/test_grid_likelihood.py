@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 
@@ -7,11 +5,11 @@ from gpytorch_nkn.linalg import GridLikelihood, HeldOutBlocks, PartialGrid, Part
 from gpytorch_nkn.linalg.grid import grid_likelihood
 from tests.linalg.grid.dense_grid import (
     TIGHT,
+    compressed_density,
     density,
     factors_of,
     held_out,
     random_grid,
-    scaled_density,
     symmetric,
 )
 
@@ -50,25 +48,27 @@ def test_value_and_every_gradient_equal_the_dense_ones(shape, share):
     residual, noise, factors = sources(shape)
     grid = random_grid(shape, share)
     loss = GridLikelihood(grid, **TIGHT)
-    dense = scaled_density if share else density
+    dense = compressed_density if share else density
     expected = dense(residual, grid.observed, noise, factors)
     compare(loss(residual, noise, factors), expected, residual, noise, factors)
     with torch.no_grad():
         torch.testing.assert_close(loss(residual, noise, factors), expected.detach(), **CLOSE)
 
 
-def test_equal_eigenvalues_share_the_last_positions():
-    grid = random_grid((4, 5), 0.3)
-    noise, factors = torch.tensor(0.3, requires_grad=True), [torch.eye(4), torch.eye(5)]
-    factors = [factor.requires_grad_() for factor in factors]
-    value = GridLikelihood(grid, **TIGHT)(torch.zeros(4, 5), noise, factors)
-    count = int(grid.num_observed)
-    shifted = torch.tensor(count / 20 + 0.3)
-    normalizer = count * math.log(2 * math.pi)
-    torch.testing.assert_close(2 * value.detach(), count * shifted.log() + normalizer)
-    slope, of_factor = torch.autograd.grad(value, [noise, factors[0]])
-    torch.testing.assert_close(2 * slope, count / shifted)
-    torch.testing.assert_close(2 * of_factor, torch.eye(4) * count / 4 * (count / 20) / shifted)
+@pytest.mark.parametrize("share", [0.3, 0.7, 0.97])
+@pytest.mark.parametrize("lengthscale", [1e-3, 0.1, 0.4])
+def test_the_determinant_of_random_cells_is_close_to_the_dense_one(share, lengthscale):
+    shape, noise = (20, 22), torch.tensor(0.1, requires_grad=True)
+    grid = random_grid(shape, share)
+    positions = [torch.linspace(-1, 1, n) for n in shape]
+    factors = [(-0.5 * ((x[:, None] - x) / lengthscale) ** 2).exp() for x in positions]
+    zero = torch.zeros(shape)
+    value = GridLikelihood(grid, **TIGHT)(zero, noise, factors) / grid.num_observed
+    expected = density(zero, grid.observed, noise, factors) / grid.num_observed
+    bound = 1e-6 if lengthscale == 1e-3 else 0.05  # white noise is exact
+    torch.testing.assert_close(value, expected, atol=bound, rtol=0)
+    slopes = [torch.autograd.grad(one, noise)[0] for one in (value, expected)]
+    torch.testing.assert_close(*slopes, atol=0, rtol=1e-6 if lengthscale == 1e-3 else 0.25)
 
 
 BATCHES = [
@@ -96,7 +96,7 @@ def test_a_batch_is_its_entries_and_shared_parts_get_the_sum_of_gradients(batche
     noises = noise.expand(full).reshape(-1)
     parts = [f.expand(*full, *f.shape[-2:]).reshape(-1, *f.shape[-2:]) for f in factors]
     entries = list(zip(arrays, masks, noises, zip(*parts, strict=True), strict=True))
-    dense = scaled_density if share else density
+    dense = compressed_density if share else density
     expected = torch.stack([dense(*entry) for entry in entries]).view(full)
     value = GridLikelihood(grid, **TIGHT)(residual, noise, factors)
     compare(value, expected, residual, noise, factors)
