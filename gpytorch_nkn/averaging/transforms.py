@@ -245,8 +245,8 @@ def candidate_transforms(
 ) -> list[Transform]:
     """Return the candidate transforms of an option.
 
-    The origin and the end of a transform may lie outside the bounds: for ``"log1p"`` by the
-    resolution; for counts or targets on a bound by 3/8 (``"sqrt"``, Anscombe 1948) or 1/2
+    The origin and the end of a transform may lie outside the bounds. For ``"log1p"`` the distance
+    is the resolution. For counts or targets on a bound it is 3/8 (``"sqrt"``, Anscombe 1948) or 1/2
     (``"logit"``) of the resolution. The resolution is 1 for integers without an upper bound,
     otherwise the smallest positive distance of a target from a bound.
     Bounds of counts, and bounds with targets on them, are closed. Targets are counts if they, the

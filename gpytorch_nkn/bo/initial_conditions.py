@@ -39,10 +39,10 @@ def coordinate_sweep_initial_conditions(
 
     In ten dimensions, few random points hit the small region of high acquisition values. A sweep
     starts at one of the best points and sets one input dimension after another to the best of 16
-    values. Sweeps work well if the objective is nearly a sum of functions of few dimensions each:
-    the best value of one dimension is then independent of most others. Pass the function to
-    ``optimize_acqf`` as ``ic_generator``, with ``incumbent=``. ``optimize_acqf_mixed`` takes
-    ``ic_gen_kwargs={"incumbent": ...}``. Nonlinear constraints are not supported.
+    values. Sweeps work well if the objective is nearly a sum of functions of few dimensions. Pass
+    the function to ``optimize_acqf`` as ``ic_generator``, with ``incumbent=``.
+    ``optimize_acqf_mixed`` takes ``ic_gen_kwargs={"incumbent": ...}``. Nonlinear constraints are
+    not supported.
 
     Args:
         acq_function: Acquisition function to maximise. NaN counts as the worst value.

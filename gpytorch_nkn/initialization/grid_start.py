@@ -54,8 +54,8 @@ def initialize_grid_kernels(
 
     - *Periods*: the longest period whose spectral peak is at least 60 % of the highest; later
       restarts draw one of the strongest peaks.
-    - *Lengthscales*: 0.03 to 0.1 of the period for RBF kernels, 0.1 to 0.3 for others; 0.3 to 1
-      times the span of the grid for kernels that multiply a periodic kernel.
+    - *Lengthscales*: 0.03 to 0.1 of the period for RBF kernels, 0.1 to 0.3 for others. For kernels
+      that multiply a periodic kernel, 0.3 to 1 times the span of the grid.
     - *Frequencies* of spectral mixtures: half of them at the highest peaks, the others drawn from
       the spectrum. *Weights* of Linear layers: drawn.
     - *Random walks* along a dimension of one coordinate start one step before the grid.

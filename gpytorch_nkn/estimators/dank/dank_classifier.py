@@ -95,8 +95,8 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
     def decision_function(self, X: ArrayLike) -> np.ndarray:
         """Return values ``M`` at rows ``M x D``, positive for the second of two classes.
 
-        For ``K > 2`` classes, values ``M x K`` are one-vs-one votes, as in scikit-learn's ``SVC``,
-        plus sums of the SVMs' decision values, mapped to between -1/3 and 1/3.
+        For ``K > 2`` classes, values ``M x K`` are one-vs-one votes, as in scikit-learn's ``SVC``.
+        Sums of the SVMs' decision values, mapped to between -1/3 and 1/3, are added.
         """
         return _decisions(self._outputs(X), len(self.classes_))
 

@@ -254,8 +254,9 @@ def _members(
 ) -> tuple[list[tuple[str, int]], list[Predictor], np.ndarray, np.ndarray, np.ndarray]:
     """Return ``M`` members, their predictors, two arrays of held-out predictions, and masks.
 
-    Predictions ``3 x M x N`` are targets, means and variances, by the members and by the members
-    with parameters that ignore the rows in the masks ``M x N``. At most ``limit`` members are used.
+    Predictions ``3 x M x N`` are targets, means and variances. They are made by the members, and by
+    members with parameters that ignore the rows in the masks ``M x N``. At most ``limit`` members
+    are used.
     """
     usable: list[tuple[tuple[str, int], Predictor, np.ndarray, np.ndarray, np.ndarray]] = []
     starts = [(name, number) for name, fit in results.items() for number in sorted(fit.members)]

@@ -85,7 +85,7 @@ class NKNRegressor(ColumnPredictions):
     **Missing values.** Missing numbers (NaN, pandas' NA) are drawn from their distribution given
     the other columns, and missing categories by their frequencies; ``fillna("missing")`` makes them
     a category. Networks learn from the complete rows if these are at least half of all rows, or at
-    least three per column plus three; otherwise from all rows, with expected values. Exact
+    least three per column plus three. Otherwise they use all rows, with expected values. Exact
     predictions also use the incomplete rows, with the variance of the function over the missing
     values as additional noise. The prediction for an incomplete row is a mixture over 8 draws.
     Values must be missing at random given the observed values; if not, add the columns of
@@ -93,7 +93,7 @@ class NKNRegressor(ColumnPredictions):
 
     **Noise.** The noise is a mixture of Gaussians with half to eight times the predicted standard
     deviation, weighted on held-out rows. From 100 rows on, a log-linear function of the columns and
-    of the prediction scales the noise, if it increases the log density of held-out rows by 3
+    of the prediction can scale the noise. It must increase the log density of held-out rows by 3
     standard errors.
 
     **Several targets.** Targets may have ``K`` columns, with NaN where a target was not observed. A
@@ -342,7 +342,7 @@ class NKNRegressor(ColumnPredictions):
             Mean ``M``, or mean and standard deviations, in units of the targets. The mean is always
             of observations. With a transform, log-normal tails would dominate the moments. The
             process is therefore clipped at one standard deviation beyond the range of the targets
-            of the fit, or beyond the median if it is outside this range.
+            of the fit. If the median is outside this range, the clip is beyond the median.
         """
         rows, indices, offset = self._drawn_with(X, exposure)
         is_linear = self.y_transform_.is_linear

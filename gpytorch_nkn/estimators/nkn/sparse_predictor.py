@@ -41,8 +41,8 @@ class SparsePredictor:
 
     The inducing points ``m x D`` have Titsias' posterior at the hyperparameters of the model
     (:class:`.SparseNKNGP`). With 5 rows per point and no known noise, a local process
-    (:class:`LocalResiduals`) is trained unless it is later than ``end`` (a time of the monotonic
-    clock), and kept if it increases the mean leave-one-out log density.
+    (:class:`LocalResiduals`) is trained until ``end``, a time of the monotonic clock. It is kept if
+    it increases the mean leave-one-out log density.
 
     Attributes:
         loo_rows: Indices of the rows with leave-one-out predictions.

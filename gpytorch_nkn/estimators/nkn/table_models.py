@@ -163,7 +163,7 @@ def class_rows(x: Tensor, labels: np.ndarray, num_classes: int) -> Rows:
     """Return rows of a :func:`class_model` for codes ``N``.
 
     Targets ``K x N`` are positive for the class of the row. Targets and noise variances are moments
-    of the logarithms of log-normal variables, which match the moments of gamma variables with shape
+    of the logarithms of log-normal variables. These match the moments of gamma variables with shape
     1.01 for the class of the row and 0.01 for the others.
     """
     one_hot = labels == np.arange(num_classes)[:, None]

@@ -110,7 +110,7 @@ def next_in_month(dates: np.ndarray, count: int) -> np.ndarray | None:
     """Continue a series with several dates per month, or with nearly the same day in each month.
 
     Several dates are, for example, the 1st and the 15th. If days of the month differ by less than a
-    week, the series follows the rule of most dates; others may be exceptions because of holidays.
+    week, the series follows the rule of most dates. Holidays may cause exceptions.
     Dates ``N`` are sorted and distinct. Returns ``count`` dates, or ``None`` for other series.
     """
     months, days = dates.astype("datetime64[M]"), dates.astype("datetime64[D]")

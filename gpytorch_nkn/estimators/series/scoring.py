@@ -33,8 +33,8 @@ def score(model: ExactGP, scales: Scales, series: Series) -> tuple[float, float]
 
     The factor of standard deviations is the mean absolute standardised error, divided by its
     expectation for normal errors. Two windows of the horizon are the prior weight of a factor of 1.
-    The scale is estimated from ``N`` targets; the ratio of 97.5 % quantiles of Student's t
-    (``N - 1`` degrees of freedom) and the normal distribution accounts for this.
+    The scale is estimated from ``N`` targets. The factor therefore contains the ratio of the 97.5 %
+    quantiles of Student's t (``N - 1`` degrees of freedom) and the normal distribution.
     """
     recent = series.last(series.reach)
     horizon, steps = recent.horizon, recent.steps

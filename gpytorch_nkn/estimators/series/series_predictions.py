@@ -125,7 +125,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
                 opening hours. Otherwise they are median steps apart.
             level: Coverage of the central intervals in per cent; ``None`` for no interval.
             covariates: Covariates ``horizon x C`` at the times that follow, if :meth:`fit` had
-                covariates; rows of a data frame with dates as index are selected by date.
+                covariates. Rows of a data frame with dates as index are selected by date.
 
         Returns:
             Data frame of ``horizon`` rows with columns ``median``, ``lo-80``, ``hi-80``, ... in
