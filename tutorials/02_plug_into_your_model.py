@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Plug the kernel into your own model
 # A `NeuralKernelNetwork` is a GPyTorch kernel and works wherever a model takes a kernel. Here one
-# function is observed in five ways: as values, as values with a known noise variance per row, as
-# yes or no, as counts with exposure, and as two correlated outputs. Each section compares the
-# network with an RBF kernel in the same model, by the log density of held-out rows. Section six
-# predicts slopes, and the last section has a table on which the network is not better.
+# function is observed in five ways: values, values with known noise variances, yes or no, counts
+# with exposure, and two correlated outputs. Each section compares the network with an RBF kernel in
+# the same model, by the log density of held-out rows. Section six predicts slopes. On the table in
+# the last section the network is not better.
 
 # %%
 import warnings

@@ -29,14 +29,14 @@ plt.style.use("gpytorch_nkn.plotting.gpytorch_nkn")
 DIM, INITIAL, EVALUATIONS, SEEDS = 6, 10, 50, 3
 BLUE, ORANGE = "#1f5fa8", "#d1580b"
 torch.set_default_dtype(torch.float64)
-warnings.simplefilter("ignore")  # BoTorch's words on data that are not scaled, and the like
+warnings.simplefilter("ignore")  # BoTorch's warnings, such as those about scales
 
 unit_cube = torch.stack([torch.zeros(DIM), torch.ones(DIM)])
 styblinski_tang = StyblinskiTang(dim=DIM, bounds=[(-4.0, 4.0)] * DIM, negate=True)
-hartmann = Hartmann(dim=DIM, negate=True)  # four hills in all six columns
+hartmann = Hartmann(dim=DIM, negate=True)  # four peaks; all six inputs matter
 
 
-def sum_over_columns(u):  # of points in the unit cube; the models do not know that it is a sum
+def sum_over_columns(u):  # u in the unit cube; the models receive no hint of the sum
     return styblinski_tang(8 * u - 4).unsqueeze(-1)
 
 

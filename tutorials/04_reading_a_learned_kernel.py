@@ -187,9 +187,9 @@ plt.show()
 
 # %% [markdown]
 # ## Several inputs
-# With several inputs the question is which of them matter and which interact. Here `a` acts alone,
-# `b` and `c` interact, and `d` has no effect. The preset `additive` starts near a sum of one kernel
-# per column, so interactions must be learned from the data.
+# With several inputs the question is which of them matter and which interact. Here `b` and `c`
+# interact, `a` interacts with no other column, and `d` has no effect. The preset `additive` starts
+# near a sum of one kernel per column, so interactions must be learned from the data.
 
 # %%
 torch.manual_seed(0)
@@ -212,9 +212,9 @@ influence = effects(surrogate, columns=columns)
 print(influence)
 
 # %% [markdown]
-# *First* is the fraction of the variance that a column explains alone; *total* includes all its
-# interactions. `c` has no effect alone but a large one together with `b`, which no plot of single
-# columns would show.
+# *First* is the fraction of the variance that a column explains by itself; *total* includes all its
+# interactions. `c` has no effect by itself but a large one together with `b`, which no plot of
+# single columns would show.
 
 # %% mystnb={"image": {"alt": "Effects of a, b and c, and the interaction of b and c"}}
 shown = [*influence.main[:3], influence.pairs[0]]

@@ -3,9 +3,8 @@
 # Images, videos and arrays of sensors are values on a grid, often with missing cells. A Gaussian
 # process whose kernel is a product over the dimensions of the grid is exact there. It takes a
 # fraction of a second where a dense Gaussian process would not fit into memory. Each dimension
-# learns its own kernel. This
-# tutorial fills a synthetic texture, whose truth is known, then a photograph, and finally the
-# readings of sensors at irregular locations.
+# learns its own kernel. This tutorial fills a synthetic texture, whose truth is known, then a
+# photograph, and finally the readings of sensors at irregular locations.
 
 # %%
 import math
@@ -225,7 +224,7 @@ mean, variance = model.predict()  # at the missing cells, in the units of the re
 outage = {}
 for name, fitted in (("network", model), ("RBF", smooth)):
     outage[name] = (fitted.grid_mean() - truth)[:, down].square().mean().sqrt().item()
-    print(f"{name}: error while the line was down {outage[name]:.2f} degrees")
+    print(f"{name}: error during the outage {outage[name]:.2f} degrees")
 
 # %% [markdown]
 # `posterior` accepts points anywhere, with the columns of all dimensions side by side, and supports

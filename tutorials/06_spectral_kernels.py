@@ -27,7 +27,7 @@ BLUE, ORANGE, GRAY = "#1f5fa8", "#d1580b", "#808080"
 SEED, STARTS, POINTS = 0, 3, 60
 torch.set_default_dtype(torch.float64)
 warnings.filterwarnings("ignore", category=InputDataWarning)  # of inputs beyond the unit cube
-warnings.filterwarnings("ignore", category=NumericalWarning)  # of jitter, which is wanted
+warnings.filterwarnings("ignore", category=NumericalWarning)  # of added jitter, which is expected
 
 # %% [markdown]
 # ## Pairs of frequencies

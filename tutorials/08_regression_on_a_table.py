@@ -151,7 +151,7 @@ found = effects(network)
 print(found)
 
 # %% [markdown]
-# *First* is the fraction of the variance that a column explains alone; *total* includes all its
+# *First* is the fraction of the variance that a column explains by itself; *total* includes all its
 # interactions. Where the two differ, look at the pairs. The dotted lines are the truth.
 
 # %% mystnb={"image": {"alt": "Effects of five columns and of wind with temperature"}}
