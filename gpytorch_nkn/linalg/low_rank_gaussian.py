@@ -22,8 +22,7 @@ __all__ = [
     "row_chunks",
 ]
 
-# Maps inputs ``... x C x D`` to features ``... x C x P``, row by row, and to prior variances
-# ``... x C`` that the features omit, if any.
+#: Maps inputs ``... x C x D`` to features ``... x C x P`` and to omitted variances ``... x C``.
 Features = Callable[[Tensor], tuple[Tensor, Tensor | None]]
 
 # Features of a chunk of rows, in float64: 16 MB, and several times as much in autograd.
