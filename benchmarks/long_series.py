@@ -109,21 +109,22 @@ def tables(rows: list[dict]) -> dict[str, Table]:
     for key, group in grouped(rows, "series", "horizon").items():
         line: dict[str, object] = {"series": key[0], "steps": group[0]["steps"]}
         line["windows"] = len({row["origin"] for row in group})
-        of = grouped(group, "method")
-        for method, runs in of.items():
-            by_method.setdefault(method, []).append((runs, of))
+        runs_of = grouped(group, "method")
+        for method, runs in runs_of.items():
+            by_method.setdefault(method, []).append((runs, runs_of))
             line[f"{method}, MASE"] = f"{_mean(runs, 'mase'):.3f}"
         for method in ("default", "fast"):
-            if method in of:
-                line[f"{method}, 95 % coverage"] = f"{_mean(of[method], '95'):.0%}"
-                line[f"{method}, MSIS"] = f"{_mean(of[method], 'msis'):.2f}"
+            if method in runs_of:
+                line[f"{method}, 95 % coverage"] = f"{_mean(runs_of[method], '95'):.0%}"
+                line[f"{method}, MSIS"] = f"{_mean(runs_of[method], 'msis'):.2f}"
         lines.append(line)
     summary = []
     for method, parts in by_method.items():
         best = [  # errors relative to the best of the peers
-            _mean(runs, "mase") / min(_mean(of[peer], "mase") for peer in _PEERS if peer in of)
-            for runs, of in parts
-            if any(peer in of for peer in _PEERS)
+            _mean(runs, "mase")
+            / min(_mean(runs_of[peer], "mase") for peer in _PEERS if peer in runs_of)
+            for runs, runs_of in parts
+            if any(peer in runs_of for peer in _PEERS)
         ]
         line = {"method": method}
         if best:

@@ -92,10 +92,10 @@ def train_candidates(
 
 
 def _train(shared: tuple[Callable, Any], key: Any, seconds: float | None) -> Trained:
-    train, given = shared
+    train, payload = shared
     begin, candidate, status = time.monotonic(), None, "ok"
     try:
-        candidate = train(given, key, seconds)
+        candidate = train(payload, key, seconds)
         if getattr(candidate, "interrupted", False):
             status = "interrupted"
     except _FAILURES as error:

@@ -167,13 +167,13 @@ class OrderedProbit(Transform):
 
     def extended_to(self, largest: float) -> OrderedProbit:
         """Extend the cut points to twice ``largest``, spaced as square roots of counts."""
-        known, count = len(self.cuts), int(2 * (largest - self.lower)) + 2
-        if largest - self.lower < known:
+        num_cuts, count = len(self.cuts), int(2 * (largest - self.lower)) + 2
+        if largest - self.lower < num_cuts:
             return self
         roots = np.sqrt(np.arange(int(min(count, self.upper - self.lower, _MAX_COUNT))))
-        slope = (self.cuts[-1] - self.cuts[0]) / max(roots[known - 1], 1.0)
-        more = self.cuts[-1] + max(slope, 1.0) * (roots[known:] - roots[known - 1])
-        return replace(self, cuts=(*self.cuts, *more.tolist()))
+        slope = (self.cuts[-1] - self.cuts[0]) / max(roots[num_cuts - 1], 1.0)
+        added_cuts = self.cuts[-1] + max(slope, 1.0) * (roots[num_cuts:] - roots[num_cuts - 1])
+        return replace(self, cuts=(*self.cuts, *added_cuts.tolist()))
 
     def forward(self, values: np.ndarray) -> np.ndarray:
         """Return scores of values of any shape."""
@@ -262,7 +262,7 @@ def candidate_transforms(
     Raises:
         ValueError: Targets are beyond the bounds, or the transform is not defined for them.
     """
-    given = bounds is not None
+    has_bounds = bounds is not None
     smallest, largest = float(values.min()), float(values.max())
     if bounds is None:
         unbounded = option == "identity" or (option == "auto" and smallest < 0)
@@ -270,13 +270,13 @@ def candidate_transforms(
     lower, upper = bounds
     which = (
         f"{prefix}transform={option!r}"
-        if not given or option == "logit"
+        if not has_bounds or option == "logit"
         else f"{prefix}bounds={bounds}"
     )
     if option == "logit" and not np.isfinite(bounds).all():
         raise ValueError(
             f"{prefix}transform='logit' needs finite {prefix}bounds=(lower, upper), such as (0, 1) "
-            f"or (0, 100), got {bounds if given else None}."
+            f"or (0, 100), got {bounds if has_bounds else None}."
         )
     if option not in ("auto", "identity") and lower == -np.inf:
         raise ValueError(
@@ -288,7 +288,7 @@ def candidate_transforms(
         raise ValueError(f"{prefix}transform='log' needs {where}, got {smallest:g}{also}.")
     if smallest < lower or largest > upper:
         beyond = smallest if smallest < lower else largest
-        kind = "non-negative targets" if not given else "targets within the bounds"
+        kind = "non-negative targets" if not has_bounds else "targets within the bounds"
         raise ValueError(f"{which} needs {kind}, got {beyond:g}.")
     names: Sequence[str] = (option,)
     if option == "auto":
@@ -338,8 +338,8 @@ def _cuts(counts: np.ndarray) -> tuple[float, ...]:
     most = int(max(sizes.isf(_TAIL_PROBABILITY), positive.max())) + 2
     flat = (1 - np.arange(most) / (positive.max() + 2)).clip(0)
     above = share * ((1 - _UNIFORM_WEIGHT) * sizes.sf(np.arange(most) - 1) + _UNIFORM_WEIGHT * flat)
-    seen = 1 - np.cumsum(np.bincount(counts, minlength=most)[:most]) / n
-    above = (n * seen + _PSEUDO_COUNTS * above) / (n + _PSEUDO_COUNTS)
+    exceedance = 1 - np.cumsum(np.bincount(counts, minlength=most)[:most]) / n
+    above = (n * exceedance + _PSEUDO_COUNTS * above) / (n + _PSEUDO_COUNTS)
     return tuple((-ndtri(above[above > 0])).tolist())
 
 

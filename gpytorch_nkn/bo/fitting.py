@@ -150,10 +150,10 @@ def _check_same_structure(
         if name not in old or old[name].shape != p.shape
     ]
     if wrong:
-        more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+        remaining = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
         raise ValueError(
             "previous must have the class, structure and number of input dimensions of model, but "
-            f"{'; '.join(wrong[:5])}{more}."
+            f"{'; '.join(wrong[:5])}{remaining}."
         )
     return old
 

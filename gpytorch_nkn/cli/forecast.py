@@ -187,7 +187,7 @@ def _fit(series: TimeSeries, task: _Task, args: argparse.Namespace) -> NKNForeca
     if args.steps is not None:
         recipe = Recipe(adam_steps=args.steps, lbfgs_iterations=args.steps // 5)
     x = series.index[task.train]
-    known = None if series.covariates is None else series.covariates[task.train]
+    train_covariates = None if series.covariates is None else series.covariates[task.train]
     forecaster = NKNForecaster(
         quality=args.quality,
         seasons="auto" if args.season is None else _periods(args.season, TimeAxis.of(x)),
@@ -202,7 +202,7 @@ def _fit(series: TimeSeries, task: _Task, args: argparse.Namespace) -> NKNForeca
         progress=not args.no_progress,
     )
     with user_errors("train"):
-        forecaster.fit(x, series.y[task.train], covariates=known)
+        forecaster.fit(x, series.y[task.train], covariates=train_covariates)
     unfinished = int((forecaster.scores_["status"] == "interrupted").sum())
     if unfinished:
         total = len(forecaster.scores_)

@@ -104,9 +104,9 @@ def _missing(image: ImageFile, path: Path | None) -> tuple[np.ndarray, tuple[str
         raise UserError(where)
     if mask.all():
         raise UserError(f"all {mask.size} pixels are missing: there is nothing to learn from")
-    known = image.values[~mask]
-    if np.ptp(known, axis=0).max() == 0:
-        raise UserError(f"all {len(known)} pixels that are not missing have one colour")
+    known_pixels = image.values[~mask]
+    if np.ptp(known_pixels, axis=0).max() == 0:
+        raise UserError(f"all {len(known_pixels)} pixels that are not missing have one colour")
     return mask, notices
 
 

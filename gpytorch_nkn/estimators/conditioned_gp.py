@@ -38,15 +38,15 @@ class ConditionedGP:
         self._inputs, self._targets = model.train_inputs[0], model.train_targets
         self._noises = model.likelihood.noise.detach().expand(self._targets.shape)  # N
         self._alpha: Tensor | None = None  # kept for means after the factor is released
-        self._kept: ExactPosterior | None = None
+        self._posterior: ExactPosterior | None = None
 
     def __getstate__(self) -> dict:
-        return {**self.__dict__, "_kept": None}
+        return {**self.__dict__, "_posterior": None}
 
     @property
     def num_bytes(self) -> int:
         """Size of the factor in bytes, 0 before its first use."""
-        return 0 if self._kept is None else self._kept.factor.nbytes
+        return 0 if self._posterior is None else self._posterior.factor.nbytes
 
     @property
     def noise(self) -> float:
@@ -61,7 +61,7 @@ class ConditionedGP:
 
     def release(self) -> None:
         """Release the memory of the factor; its next use computes it again."""
-        self._kept = None
+        self._posterior = None
 
     def blocks(self, size: int, max_rows: int) -> list[ConditionedGP]:
         """Return models conditioned on blocks of ``size`` rows, up to row ``max_rows``."""
@@ -100,12 +100,12 @@ class ConditionedGP:
         Returns:
             Maximum likelihood estimate of the variance of additional noise in these rows.
         """
-        middle, known = rows.x.median(0).values, 0.0 if rows.noise is None else rows.noise
+        middle, known_noise = rows.x.median(0).values, 0.0 if rows.noise is None else rows.noise
         size = max(1, _CHUNK_ENTRIES // (len(rows.x) * self._targets.numel()))
         parts = [self._differences(chunk) for chunk in rows.x.split(size, 1)]
         shift, noise = (torch.cat(values) for values in zip(*parts, strict=True))
         learned = getattr(self.model.likelihood, "second_noise", self.noise)
-        targets, noise = rows.y - shift, noise + learned + known
+        targets, noise = rows.y - shift, noise + learned + known_noise
         errors = targets - self.moments(middle, variance=False)[0]
         first = slice(_NOISE_ROWS)
         covariance = self.covariance(middle[first])
@@ -113,7 +113,7 @@ class ConditionedGP:
         self._noises = torch.cat([self._noises, noise + added])
         self._inputs = torch.cat([self._inputs, middle])
         self._targets = torch.cat([self._targets, targets])
-        self._alpha = self._kept = None
+        self._alpha = self._posterior = None
         return added
 
     def _differences(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -178,7 +178,7 @@ class ConditionedGP:
     @torch.no_grad()
     def posterior(self) -> ExactPosterior:
         """Return the posterior given the training rows, with the factor."""
-        if self._kept is None:
+        if self._posterior is None:
             inputs, n = self._inputs, self._targets.numel()
 
             def fill(out: Tensor) -> None:
@@ -188,9 +188,9 @@ class ConditionedGP:
                 out.diagonal().add_(self._noises)
 
             residual = self._targets - self.model.mean_module(inputs)
-            self._kept = ExactPosterior.from_fill(fill, residual)
-            self._alpha = self._kept.alpha
-        return self._kept
+            self._posterior = ExactPosterior.from_fill(fill, residual)
+            self._alpha = self._posterior.alpha
+        return self._posterior
 
     def _kernel(self, x1: Tensor, x2: Tensor) -> Tensor:
         return self.model.covar_module(x1, x2).to_dense()

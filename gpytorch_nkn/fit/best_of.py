@@ -117,10 +117,10 @@ def fit_best_of(
     n_jobs = effective_n_jobs(None) if n_jobs is None else n_jobs
     _check_options(restarts, criterion, initialize, n_jobs)
     session = Session(budget=budget, seed=seed, progress=progress)
-    given = model if isinstance(model, nn.Module) or not callable(model) else None
-    if given is not None:
-        check_model(given)
-        _check_size(given)
+    single_model = model if isinstance(model, nn.Module) or not callable(model) else None
+    if single_model is not None:
+        check_model(single_model)
+        _check_size(single_model)
     runs = _prepare(model, restarts, initialize, session, criterion)
     if initialize is None and restarts > 1 and _have_equal_starts(runs):
         raise ValueError(
@@ -156,7 +156,7 @@ def fit_best_of(
         reasons = "; ".join(f"{record.number}: {record.status}" for record in records)
         raise RuntimeError(f"Every restart failed ({reasons}).")
     best = max(members, key=lambda number: records[number].criterion)
-    chosen = copy_model(members[best]) if given is None else given
+    chosen = copy_model(members[best]) if single_model is None else single_model
     chosen.load_state_dict(members[best].state_dict())
     chosen.train()  # a BoTorch model transforms its inputs again, by its learned transforms
     chosen.eval()

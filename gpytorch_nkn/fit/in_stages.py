@@ -211,8 +211,8 @@ class Rows:
     @classmethod
     def of(cls, model: ExactGP) -> Rows:
         """Return all rows of a model in training mode."""
-        known = isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
-        noise = model.likelihood.noise_covar.noise if known else None
+        has_known_noise = isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
+        noise = model.likelihood.noise_covar.noise if has_known_noise else None
         return cls(model.train_inputs[0], model.train_targets, noise)
 
     def __getitem__(self, rows: Tensor | slice) -> Rows:

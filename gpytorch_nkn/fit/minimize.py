@@ -125,8 +125,9 @@ class FlatParameters:
         """Whether one more evaluation fits into the remaining time; True before the first one."""
         if self.evaluations == 0:
             return True
-        more = 1 + self.spare + (self.closed_form is not None)  # a comparison with autograd follows
-        return time.monotonic() + more * self.seconds < self.end
+        compares = self.closed_form is not None  # a comparison with autograd follows
+        count = 1 + self.spare + compares
+        return time.monotonic() + count * self.seconds < self.end
 
     def evaluate(self) -> float:
         """Return the loss at the current point; infinity if the loss or gradient is not finite.

@@ -61,8 +61,8 @@ class ParameterPool:
             start = span.stop
             constraint = model.constraint_for_parameter_name(name)
             if constraint is not None and constraint.enforced:
-                known = type(constraint) in (Positive, GreaterThan)
-                require(known and has_softplus(constraint), f"the constraint of {name}")
+                is_softplus = type(constraint) in (Positive, GreaterThan)
+                require(is_softplus and has_softplus(constraint), f"the constraint of {name}")
                 softplus.append(np.arange(span.start, span.stop))
                 bound = constraint.lower_bound.to(parameter).expand_as(parameter)
                 lower.append(to_numpy(bound).ravel())

@@ -289,7 +289,7 @@ class _LogPrior:
         start = values.clone()
         steps = torch.arange(len(start)).to(start)
         factors = 2 + steps.cos() + (1.7 * steps).sin()  # all different
-        given = [get(module).detach().clone() for _, get, module in priors]
+        starts = [get(module).detach().clone() for _, get, module in priors]
         moved, naturals = [], []
         try:
             for move in _PERTURBATIONS:
@@ -298,14 +298,15 @@ class _LogPrior:
                 moved.append([to_numpy(get(module)).ravel().copy() for _, get, module in priors])
         finally:
             values.copy_(start)
-        for (prior, _, _), value, seen in zip(priors, given, zip(*moved, strict=True), strict=True):
-            if all(np.array_equal(to_numpy(value).ravel(), arg) for arg in seen):  # not trained
+        ends_of_priors = zip(*moved, strict=True)
+        for (prior, _, _), value, ends in zip(priors, starts, ends_of_priors, strict=True):
+            if all(np.array_equal(to_numpy(value).ravel(), end) for end in ends):  # not trained
                 self._constant += prior.log_prob(value).sum().item()
                 continue
             spans = [span for span in pool.spans if span.stop - span.start == value.numel()]
-            for natural, arg in zip(naturals, seen, strict=True):
-                difference = rounding * np.abs(arg)
-                spans = [s for s in spans if (np.abs(natural[s] - arg) <= difference).all()]
+            for natural, end in zip(naturals, ends, strict=True):
+                difference = rounding * np.abs(end)
+                spans = [s for s in spans if (np.abs(natural[s] - end) <= difference).all()]
             require(len(spans) == 1, "a prior that is not on a parameter")
             self._add(prior, spans[0], value)
         self._indices = np.flatnonzero((self._log != 0) | (self._log_square != 0))
@@ -339,8 +340,8 @@ class _LogPrior:
             self._slope[span] -= rate
             constant = shape * np.log(rate) - parameter(prior.concentration.lgamma())
         else:
-            known = (NormalPrior, LogNormalPrior, gpytorch.priors.LogNormalPrior)
-            require(type(prior) in known, f"a {type(prior).__name__}")
+            supported = (NormalPrior, LogNormalPrior, gpytorch.priors.LogNormalPrior)
+            require(type(prior) in supported, f"a {type(prior).__name__}")
             location, scale = parameter(prior.loc), parameter(prior.scale)
             precision = scale**-2
             constant = -0.5 * location**2 * precision - np.log(scale)

@@ -78,7 +78,7 @@ def axis_spectrum(
     if not np.abs(centred).max() > 0:
         return None
     lines = np.moveaxis(centred, dim, -1).reshape(-1, x.size)[:, order]
-    seen = np.moveaxis(observed, dim, -1).reshape(-1, x.size)[:, order]
+    is_seen = np.moveaxis(observed, dim, -1).reshape(-1, x.size)[:, order]
     span = float(x[-1] - x[0])
     steps = np.diff(x)
     if steps.max() - steps.min() <= 1e-3 * steps.mean():
@@ -89,13 +89,13 @@ def axis_spectrum(
     else:
         from scipy.signal import lombscargle  # takes a second to import
 
-        best = np.argsort(-seen.sum(-1), kind="stable")[:_LINES]
+        best = np.argsort(-is_seen.sum(-1), kind="stable")[:_LINES]
         highest = 0.5 / np.median(steps[steps > 0])
         step = 1 / (_PADDING * span)
         frequencies = np.arange(0.0, max(highest, 8 * step), step)
         power = np.zeros(frequencies.size)
         time = (x - x.mean()) / span
-        for line, mask in zip(lines[best], seen[best], strict=True):
+        for line, mask in zip(lines[best], is_seen[best], strict=True):
             if mask.sum() > 3 and np.ptp(line[mask]) > 0:
                 cycles = 2 * np.pi * span * frequencies[1:]
                 power[1:] += lombscargle(time[mask], line[mask], cycles).clip(0)

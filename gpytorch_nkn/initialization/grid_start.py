@@ -77,7 +77,7 @@ def initialize_grid_kernels(
     num_dims = len(coordinates)
     sizes = values.shape[values.dim() - num_dims :]
     array = values.detach().reshape(-1, *sizes)[0].double().cpu().numpy()
-    seen = observed.expand(values.shape).reshape(-1, *sizes)[0].cpu().numpy()
+    mask = observed.expand(values.shape).reshape(-1, *sizes)[0].cpu().numpy()
     rng = np.random.default_rng([seed, restart])
     networks = [
         m for kernel in kernels for m in kernel.modules() if isinstance(m, NeuralKernelNetwork)
@@ -87,7 +87,7 @@ def initialize_grid_kernels(
     for dim, (kernel, x) in enumerate(zip(kernels, coordinates, strict=True)):
         spectrum = None
         if x.size(-1) == 1:
-            spectrum = axis_spectrum(array, seen, dim, x[:, 0].detach().double().cpu().numpy())
+            spectrum = axis_spectrum(array, mask, dim, x[:, 0].detach().double().cpu().numpy())
         spectrum = spectrum or _flat_spectrum(x)
         rank = 0 if restart == 0 else int(rng.integers(0, 4))
         for part in (module for module in kernel.modules() if isinstance(module, Kernel)):

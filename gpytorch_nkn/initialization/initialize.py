@@ -131,9 +131,9 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
         y = y.mT  # ... x T x n, a batch of tasks
     x, y = x.reshape(-1, *x.shape[-2:])[0], y.reshape(-1, y.size(-1))[0]
     if isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
-        known = model.likelihood.noise_covar.noise.detach()
-        known = known.reshape(-1, known.size(-1))[0]
-        kept = known <= _MAX_NOISE_RATIO * known.median()
+        known_noise = model.likelihood.noise_covar.noise.detach()
+        known_noise = known_noise.reshape(-1, known_noise.size(-1))[0]
+        kept = known_noise <= _MAX_NOISE_RATIO * known_noise.median()
         x, y = (x[kept], y[kept]) if len(kept) == len(y) else (x, y)
     initialize_from_data(model.covar_module, x, y, seed=seed, restart=restart)
     rng = np.random.default_rng([seed, restart, 1])

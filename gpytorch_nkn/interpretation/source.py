@@ -277,12 +277,12 @@ def class_units(model: Any, label: Any) -> tuple[Units | None, int]:
             )
         return None, 0
     estimator, gp = _unwrap(model)
-    units, known = _units_of(estimator, gp), model.classes_.tolist()
-    if label is None and len(known) == 2:
-        label = known[1]
-    if label not in known:
-        raise ValueError(f"label must be one of the classes {known}, got {label!r}.")
-    return replace(units, label=str(label)), known.index(label)
+    units, classes = _units_of(estimator, gp), model.classes_.tolist()
+    if label is None and len(classes) == 2:
+        label = classes[1]
+    if label not in classes:
+        raise ValueError(f"label must be one of the classes {classes}, got {label!r}.")
+    return replace(units, label=str(label)), classes.index(label)
 
 
 def fitted_processes(model: Any) -> list[tuple[float, FittedGP]]:
@@ -290,10 +290,10 @@ def fitted_processes(model: Any) -> list[tuple[float, FittedGP]]:
 
     For BoTorch's ensembles, equal members become one process.
     """
-    given = getattr(model, "model", model)  # a trainer's result has the attribute
-    if not is_ensemble(given):
+    unwrapped = getattr(model, "model", model)  # a trainer's result has the attribute
+    if not is_ensemble(unwrapped):
         return [(1.0, fitted_gp(model))]
-    _, model = _unwrap(given)
+    _, model = _unwrap(unwrapped)
     with evaluating(model), torch.no_grad():
         kernel, units = _kernel_of(model), _units_of(None, model)
         inputs, targets = model.train_inputs[0].detach(), model.train_targets.detach()
@@ -343,21 +343,21 @@ def is_ensemble(model: Any) -> bool:
 
 def _unwrap(model: Any) -> tuple[Any, ExactGP]:
     """Return the estimator, if any, and its model, in long form for multitask models."""
-    given, estimator = model, None
+    original, estimator = model, None
     model = getattr(model, "model", model)  # a trainer's result has the attribute
-    if isinstance(given, NetworkEstimator):
-        if hasattr(given, "estimators_"):
+    if isinstance(original, NetworkEstimator):
+        if hasattr(original, "estimators_"):
             raise TypeError(
-                f"Expected a model of one output, got {type(given).__name__} with "
-                f"{len(given.estimators_)} target columns: use regressor.estimators_[k]."
+                f"Expected a model of one output, got {type(original).__name__} with "
+                f"{len(original.estimators_)} target columns: use regressor.estimators_[k]."
             )
-        estimator, model = given, getattr(given, "model_", None)
+        estimator, model = original, getattr(original, "model_", None)
         if model is None:
-            raise ValueError(f"This {type(given).__name__} is not fitted yet.")
+            raise ValueError(f"This {type(original).__name__} is not fitted yet.")
     if not isinstance(model, ExactGP):
         raise TypeError(
             "Expected a kernel, an ExactGP, the result of a trainer, or an estimator, got "
-            f"{type(given).__name__}."
+            f"{type(original).__name__}."
         )
     if model.train_inputs is None or model.train_targets is None:
         raise ValueError("The model has no training data.")
@@ -440,8 +440,8 @@ def _units_of(estimator: Any, model: ExactGP, *, with_outcomes: bool = True) -> 
     link = getattr(estimator, name, None)
     link = None if link is None or link.is_identity else link
     if not _is_series(estimator):
-        known, names = getattr(estimator, "categories_", {}), estimator.columns_
-        codes = {n: dict(enumerate(known[c])) for n, c in enumerate(names) if c in known}
+        categories, names = getattr(estimator, "categories_", {}), estimator.columns_
+        codes = {n: dict(enumerate(categories[c])) for n, c in enumerate(names) if c in categories}
         x_offset, x_scale = estimator.x_offset_, estimator.x_scale_
         first = getattr(estimator, "first_dates_", {})
         first = {n: first[c] for n, c in enumerate(names) if c in first}

@@ -112,17 +112,17 @@ class Units:
             raise TypeError(
                 f"categories must map names of columns to names of codes, got {categories!r}."
             )
-        known: dict[int, Mapping[float, str]] = dict(self.categories)
-        for column, given in (categories or {}).items():
+        code_names: dict[int, Mapping[float, str]] = dict(self.categories)
+        for column, names in (categories or {}).items():
             if column not in self.names:
                 raise ValueError(
                     f"categories must name columns among {listed(self.names)}, got {column!r}."
                 )
-            pairs = given.items() if isinstance(given, Mapping) else enumerate(given)
+            pairs = names.items() if isinstance(names, Mapping) else enumerate(names)
             named = {float(code): str(name) for code, name in pairs}
-            if isinstance(given, str) or not named or len({*named.values()}) < len(named):
+            if isinstance(names, str) or not named or len({*named.values()}) < len(named):
                 raise ValueError(
-                    f"categories of {column!r} must have distinct names, got {given!r}."
+                    f"categories of {column!r} must have distinct names, got {names!r}."
                 )
             number = self.names.index(column)
             unknown = sorted(set(x[:, number].tolist()) - set(named))
@@ -131,8 +131,8 @@ class Units:
                     f"categories of {column!r} must name all codes 0, 1, ... of the data, got "
                     f"{len(named)} names and the code {unknown[-1]:.10g}."
                 )
-            known[number] = named
-        return replace(self, categories=known)
+            code_names[number] = named
+        return replace(self, categories=code_names)
 
     def dates(self, column: int, values: np.ndarray) -> np.ndarray:
         """Convert values ``A`` of a column of dates to dates; other values do not change."""
@@ -142,10 +142,10 @@ class Units:
 
     def levels(self, column: int, codes: np.ndarray) -> tuple[str, ...] | None:
         """Return names of category codes ``A`` of a column; None for numbers."""
-        known = self.categories.get(column)
-        if known is None:
+        code_names = self.categories.get(column)
+        if code_names is None:
             return None
-        return tuple(known.get(code, f"{code:.10g}") for code in codes.tolist())
+        return tuple(code_names.get(code, f"{code:.10g}") for code in codes.tolist())
 
     def length(self, values: Tensor, column: int = 0) -> str:
         """Write a length along a column, or the range of several lengths."""

@@ -54,19 +54,19 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
         The fantasy model then has a fixed-noise likelihood, whose attribute ``learned`` is the
         original one. GPyTorch ignores ``noise`` in this case.
         """
-        given = self.likelihood
-        if noise is None and hasattr(given, "learned"):
-            noise = noise_variances(given.learned, targets, inputs)
+        likelihood = self.likelihood
+        if noise is None and hasattr(likelihood, "learned"):
+            noise = noise_variances(likelihood.learned, targets, inputs)
         options = {} if noise is None else {"noise": noise}
-        if options and not isinstance(given, FixedNoiseGaussianLikelihood):
-            fixed = noise_variances(given, self.train_prior_dist.mean, self.train_inputs)
+        if options and not isinstance(likelihood, FixedNoiseGaussianLikelihood):
+            fixed = noise_variances(likelihood, self.train_prior_dist.mean, self.train_inputs)
             fixed_noise = FixedNoiseGaussianLikelihood(fixed, batch_shape=fixed.shape[:-1])
             self.likelihood = fixed_noise.eval()
-            vars(self.likelihood)["learned"] = given  # a submodule would be trained
+            vars(self.likelihood)["learned"] = likelihood  # a submodule would be trained
         try:
             return super().get_fantasy_strategy(inputs, targets, *full, **options)
         finally:
-            self.likelihood = given
+            self.likelihood = likelihood
 
     def exact_predictive_covar(self, test_test_covar: Any, test_train_covar: Any) -> Any:
         """Return the covariance given the observed targets; GPyTorch conditions on all rows."""

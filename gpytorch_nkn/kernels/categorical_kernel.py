@@ -62,16 +62,16 @@ def categorical_columns(cat_dims: Iterable[int] | None, num_columns: int) -> tup
         TypeError: An index is not an integer.
         ValueError: An index is out of range or given twice.
     """
-    given: Any = () if cat_dims is None else cat_dims
-    if isinstance(given, Iterable):  # iterating over a kernel would not end
-        given = tuple(given)
-    if not isinstance(given, tuple) or not all(type(d) is int for d in given):
-        raise TypeError(f"cat_dims must be integers, got {given}.")
-    if any(not -num_columns <= d < num_columns for d in given):
-        raise ValueError(f"cat_dims must be indices of {num_columns} columns, got {given}.")
-    columns = tuple(sorted({d % num_columns for d in given}))
-    if len(columns) < len(given):
-        raise ValueError(f"cat_dims must be distinct, got {given} for {num_columns} columns.")
+    indices: Any = () if cat_dims is None else cat_dims
+    if isinstance(indices, Iterable):  # iterating over a kernel would not end
+        indices = tuple(indices)
+    if not isinstance(indices, tuple) or not all(type(d) is int for d in indices):
+        raise TypeError(f"cat_dims must be integers, got {indices}.")
+    if any(not -num_columns <= d < num_columns for d in indices):
+        raise ValueError(f"cat_dims must be indices of {num_columns} columns, got {indices}.")
+    columns = tuple(sorted({d % num_columns for d in indices}))
+    if len(columns) < len(indices):
+        raise ValueError(f"cat_dims must be distinct, got {indices} for {num_columns} columns.")
     return columns
 
 

@@ -89,9 +89,9 @@ def entrywise_negative_log_likelihood(
         for index, element in elements(matrix, matrix.tensors):
             evaluator = matrix.bind(element, needed)
 
-            def fill(out: Tensor, own_noise: Tensor = noises[index], evaluator=evaluator) -> None:
+            def fill(out: Tensor, noise: Tensor = noises[index], evaluator=evaluator) -> None:
                 evaluator.fill(out)
-                out.diagonal().add_(own_noise)
+                out.diagonal().add_(noise)
 
             value[index], solution = solve_in_place(fill, residuals[index], buffer, differentiate)
             if solution is not None and differentiate:

@@ -155,20 +155,20 @@ class BaseGP:
             TypeError: An option is unknown, or options of both trainers are given.
         """
         trainer = next(TRAINERS[c] for c in type(self).__mro__ if c in TRAINERS)
-        known = options_of(trainer)
+        allowed = options_of(trainer)
         botorch_options: dict[str, Any] = {
             "closure": closure,
             "closure_kwargs": closure_kwargs,
             "optimizer_kwargs": optimizer_kwargs,
         }
         plain = self._is_plain(mll) and all(value is None for value in botorch_options.values())
-        if plain and kwargs.keys() <= known:
+        if plain and kwargs.keys() <= allowed:
             trainer(self, **kwargs)
             return mll.eval()
         if not kwargs.keys() <= self._botorch_options:
             raise TypeError(
-                f"Options of {trainer.__name__} must be among {sorted(known)}; with a closure, an "
-                "optimizer or another likelihood, options must be among BoTorch's, "
+                f"Options of {trainer.__name__} must be among {sorted(allowed)}; with a closure, "
+                "an optimizer or another likelihood, options must be among BoTorch's, "
                 f"{sorted(self._botorch_options)}; got {sorted(kwargs)}."
             )
         return self._botorch_fit(mll, **botorch_options, **kwargs)
@@ -451,8 +451,8 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
             ValueError: The numbers of rows differ.
             RuntimeError: ``strict`` is True, and a shape, dtype or device changes.
         """
-        given = (inputs,) if isinstance(inputs, Tensor) else inputs
-        x = (self.train_inputs if given is None else given)[0]
+        new_inputs = (inputs,) if isinstance(inputs, Tensor) else inputs
+        x = (self.train_inputs if new_inputs is None else new_inputs)[0]
         y = self.train_targets if targets is None else targets
         rows = x.size(-2) if x.dim() > 1 else x.numel()
         plain = is_ensemble(self) and (x.dim() < 3 or y.dim() < 2)
@@ -553,8 +553,8 @@ def event_dims(module: Module, name: str) -> int | None:
     last = name.rpartition(".")[2]
     if isinstance(module, Likelihood):
         return 1 if last == "raw_noise" else None
-    known = type(module) in (ConstantMean, LinearMean, ZeroMean)
-    return {"raw_constant": 0, "weights": 2, "bias": 1}.get(last) if known else None
+    is_known_mean = type(module) in (ConstantMean, LinearMean, ZeroMean)
+    return {"raw_constant": 0, "weights": 2, "bias": 1}.get(last) if is_known_mean else None
 
 
 def _output_dimensions(model: SingleTaskGP) -> dict[str, int]:

@@ -114,8 +114,8 @@ class LaplaceGP(GP):
             ValueError: The numbers of rows differ, a value is not finite, or a target is outside of
                 the likelihood's support.
         """
-        given = inputs[0] if isinstance(inputs, tuple | list) else inputs
-        x = self.train_inputs[0] if given is None else given
+        new_inputs = inputs[0] if isinstance(inputs, tuple | list) else inputs
+        x = self.train_inputs[0] if new_inputs is None else new_inputs
         y = self.train_targets if targets is None else targets
         check_tensors(train_inputs=x, train_targets=y)
         if x.dim() != 2 or y.dim() < 1 or y.size(-1) != x.size(0):
@@ -304,8 +304,8 @@ def _derivatives(
         latent = latent.detach().requires_grad_()
         derivatives = [log_density(latent)]
         for number in range(1, order + 1):
-            more = keep or number < order
-            (slope,) = grad(derivatives[-1].sum(), latent, create_graph=more)
+            create_graph = keep or number < order
+            (slope,) = grad(derivatives[-1].sum(), latent, create_graph=create_graph)
             derivatives.append(slope)
     derivatives = derivatives if keep else [d.detach() for d in derivatives]
     return derivatives + [torch.zeros_like(latent)] * (3 - order)

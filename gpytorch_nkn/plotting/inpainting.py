@@ -44,23 +44,23 @@ def plot_inpainting(
     """
     from matplotlib.colors import to_rgb
 
-    given: list[tuple[str, ArrayLike]] = [("filled", result.filled), ("std", result.std)]
+    images: list[tuple[str, ArrayLike]] = [("filled", result.filled), ("std", result.std)]
     if truth is not None:
-        given.append(("truth", truth))
-    flat = as_list_of_axes(axes, 1 + len(given), "picture")
+        images.append(("truth", truth))
+    flat = as_list_of_axes(axes, 1 + len(images), "picture")
     missing = np.asarray(result.missing)
     if missing.dtype != bool:
         raise TypeError(f"missing must hold booleans, got {missing.dtype}.")
     shape = missing.shape
     if shape[2:] not in ((), (3,)) or len(shape) < 2:
         raise ValueError(f"filled must be an image H x W or H x W x 3, got shape {shape}.")
-    arrays = [as_array(name, values, ndim=missing.ndim, shape=shape) for name, values in given]
+    arrays = [as_array(name, values, ndim=missing.ndim, shape=shape) for name, values in images]
     cells, filled, std, *rest = (np.atleast_3d(a) for a in (missing, *arrays))
     hole = np.asarray(cells.any(-1))
     if not hole.any():
         raise ValueError("At least one cell of the image must be missing, got none.")
-    known = filled[~cells] if not cells.all() else np.array([0.0, 1.0])
-    low, high = known.min(), known.max()
+    known_values = filled[~cells] if not cells.all() else np.array([0.0, 1.0])
+    low, high = known_values.min(), known_values.max()
     if len(shape) == 3:
         low, high = 0.0, 255.0 if high > 1 else 1.0
 

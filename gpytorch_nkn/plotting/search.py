@@ -80,12 +80,12 @@ def plot_progress(
     mask, best = check_progress(values, maximize, num_initial, feasible)
     (y,) = as_vectors(values=values)
     numbers = np.arange(1, y.size + 1)
-    known = ~np.isnan(best)
+    has_best = ~np.isnan(best)
     draw_points(ax, numbers[mask], y[mask], color=GRAY, label="evaluations")
     if not mask.all():
         ax.plot(numbers[~mask], y[~mask], "x", ms=4, color=GRAY, alpha=0.8, label="infeasible")
     look: Any = {"where": "post", "color": BLUE, "linewidth": 1.8, "label": "best so far"}
-    ax.step(numbers[known], best[known], **look)
+    ax.step(numbers[has_best], best[has_best], **look)
     _shade_initial(ax, y.size, num_initial)
     finish(ax, "evaluation", y_label)
     put_legend_above(ax)

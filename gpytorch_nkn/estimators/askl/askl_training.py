@@ -81,14 +81,14 @@ class Trainer:
         count = -(-len(x) // self.objective.batch_size)
         bounds = [len(x) * number // count for number in range(count + 1)]
         total = torch.zeros((), dtype=torch.float64, device=x.device)
-        seen = 0
+        num_rows = 0
         for number in range(count):
             rows = slice(bounds[number], bounds[number + 1])
             total += self.step(x[rows], targets[rows], factor(number / count))
-            seen = rows.stop
+            num_rows = rows.stop
             if time.monotonic() >= end:
                 break
-        return float(total) / seen
+        return float(total) / num_rows
 
     def cycle(
         self,

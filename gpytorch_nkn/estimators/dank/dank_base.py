@@ -231,9 +231,9 @@ cv_results_: List of all candidates, :class:`~gpytorch_nkn.estimators.Candidate`
     def _task(self, kernel: Any, table: np.ndarray, target: np.ndarray, most: int) -> Task:
         """Return a comparison of kernels on at most ``most`` rows."""
         rows = self._subset(target, most)
-        known, labels = table[rows], target[rows]
-        gram, folds = kernel(known, known), self._folds(labels)
-        return Task(known, gram, labels, self._blocks, self._losses, folds)
+        inputs, labels = table[rows], target[rows]
+        gram, folds = kernel(inputs, inputs), self._folds(labels)
+        return Task(inputs, gram, labels, self._blocks, self._losses, folds)
 
     def _choose_eta(
         self, kernel: Any, table: np.ndarray, target: np.ndarray, cost: float

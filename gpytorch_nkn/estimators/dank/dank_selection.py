@@ -179,10 +179,10 @@ def _held_out_losses(task: Task, gram: np.ndarray, cost: float) -> np.ndarray:
 
 def _fold_losses(task: Task, gram: np.ndarray, cost: float, fold: Fold) -> np.ndarray:
     """Return losses of held-out rows for SVMs with a given kernel."""
-    known, held_out = fold
-    blocks = task.blocks(task.target[known], cost)
-    svms = plain_svms(gram[np.ix_(known, known)], blocks, quick=True)
-    return task.losses(svms.outputs(gram[np.ix_(held_out, known)]), task.target[held_out])
+    train_rows, held_out = fold
+    blocks = task.blocks(task.target[train_rows], cost)
+    svms = plain_svms(gram[np.ix_(train_rows, train_rows)], blocks, quick=True)
+    return task.losses(svms.outputs(gram[np.ix_(held_out, train_rows)]), task.target[held_out])
 
 
 Trial = tuple[Path, BaseKernel]
@@ -219,9 +219,9 @@ def _path_losses(shared: tuple[Task, BaseKernel], trial: Trial, fold: Fold) -> n
 def _eta_losses(shared: tuple[Task, Sequence[float], float], fold: Fold) -> np.ndarray:
     """Return losses ``C x m`` of the base kernel, then of each ``eta``, at held-out rows."""
     task, shares, cost = shared
-    known, held_out = fold
-    gram, cross = task.gram[np.ix_(known, known)], task.gram[np.ix_(held_out, known)]
-    blocks, truth = task.blocks(task.target[known], cost), task.target[held_out]
+    train_rows, held_out = fold
+    gram, cross = task.gram[np.ix_(train_rows, train_rows)], task.gram[np.ix_(held_out, train_rows)]
+    blocks, truth = task.blocks(task.target[train_rows], cost), task.target[held_out]
     plain = plain_svms(gram, blocks, quick=True)
     losses = [task.losses(plain.outputs(cross), truth)]
     if not plain.norm:  # without support vectors the factor is one

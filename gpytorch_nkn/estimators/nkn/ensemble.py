@@ -141,15 +141,15 @@ class Ensemble:
     def _learn_scale(self, table: np.ndarray, cat_dims: Sequence[int]) -> np.ndarray:
         """Keep a noise scale if it predicts held-out rows better; return factors ``N`` of these."""
         first, (targets, means, variances) = self.predictors[0], table
-        known: Any = first.model.train_inputs[0]
-        inputs = known[_rows_of(first)].cpu().numpy()
+        train_inputs: Any = first.model.train_inputs[0]
+        inputs = train_inputs[_rows_of(first)].cpu().numpy()
         mean = self.weights @ means
         variance = self.widening * (self.weights @ variances) + self.weights @ (means - mean) ** 2
         numbers = ~np.isin(np.arange(inputs.shape[1]), cat_dims)
-        given = inputs, mean, (targets[0] - mean) ** 2 / variance, numbers
+        arguments = inputs, mean, (targets[0] - mean) ** 2 / variance, numbers
         constant = self.width_weights
         before = self.mixture(self.weights, means, variances).log_density(targets[0])
-        scale = NoiseScale(*given)
+        scale = NoiseScale(*arguments)
         factors = scale.held_out
         self.width_weights = self._weigh_widths(table, variances * factors)
         scaled = self.mixture(self.weights, means, variances * factors)
@@ -220,10 +220,10 @@ class NoiseScale:
         self._lower, self._upper = plain.min(0), plain.max(0)
         gamma = GammaRegressor(alpha=_PENALTY / len(means), solver="newton-cholesky")
         self._regressor = make_pipeline(StandardScaler(), gamma)
-        given = self._features(inputs, means), np.clip(squares, 1e-12, _LARGEST)
+        data = self._features(inputs, means), np.clip(squares, 1e-12, _LARGEST)
         folds = KFold(_FOLDS, shuffle=True, random_state=0)
-        self.held_out = cross_val_predict(self._regressor, *given, cv=folds).clip(*_LIMITS)
-        self._regressor.fit(*given)
+        self.held_out = cross_val_predict(self._regressor, *data, cv=folds).clip(*_LIMITS)
+        self._regressor.fit(*data)
 
     def __call__(self, inputs: np.ndarray, means: np.ndarray) -> np.ndarray:
         """Return factors ``M`` of variances at rows ``M x d`` with predictions ``M``."""

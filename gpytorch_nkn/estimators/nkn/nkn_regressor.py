@@ -436,9 +436,9 @@ class NKNRegressor(ColumnPredictions):
             raise ValueError(
                 f"noise_variance needs likelihood='gaussian', got {self.likelihood!r}."
             )
-        known = 0.0 if noise_variance is None else noise_variance
-        known = per_row("noise_variance", known, len(target), positive=False)
-        return np.stack([target.astype(np.float64), offset, known])
+        known_noise = 0.0 if noise_variance is None else noise_variance
+        known_noise = per_row("noise_variance", known_noise, len(target), positive=False)
+        return np.stack([target.astype(np.float64), offset, known_noise])
 
     def _candidate_transforms(self, target: np.ndarray) -> list[Transform]:
         """Check targets ``N``, and return their candidate transforms."""
@@ -560,9 +560,9 @@ class NKNRegressor(ColumnPredictions):
 
     def _check_parameters(self) -> list[str | Kernel]:
         structures = super()._check_parameters()
-        for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}.")
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} must be one of {allowed}, got {getattr(self, name)!r}.")
         if self.num_inducing is not None:
             check_counts(1, num_inducing=self.num_inducing)
             if not self._is_gaussian:

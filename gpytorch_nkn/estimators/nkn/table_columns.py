@@ -107,11 +107,11 @@ class TableColumns:
         return (times / _DAY).to_numpy(float)
 
     def _codes(self, values: pd.Series) -> np.ndarray:
-        known, plain = self.categories[values.name], _plain(values)
-        seen, missing = known.get_indexer(plain), plain.isna()
-        codes = np.where(missing, np.nan, seen)
-        new = (seen < 0) & ~missing
-        codes[new] = len(known) + pd.factorize(plain[new])[0]
+        categories, plain = self.categories[values.name], _plain(values)
+        positions, missing = categories.get_indexer(plain), plain.isna()
+        codes = np.where(missing, np.nan, positions)
+        new = (positions < 0) & ~missing
+        codes[new] = len(categories) + pd.factorize(plain[new])[0]
         return codes
 
 

@@ -70,8 +70,8 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self._columns = TableColumns.of(X)
         self.categories_ = {
-            str(column): tuple(map(str, known))
-            for column, known in self._columns.categories.items()
+            str(column): tuple(map(str, categories))
+            for column, categories in self._columns.categories.items()
         }
         self.first_dates_ = self._columns.first_dates
         codes = self._columns.mask(X)
@@ -97,8 +97,10 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
         self, structures: Mapping[str, str | Kernel], rows: Rows, **options: Any
     ) -> dict[str, FitResult]:
         """Train a model of each structure, with further options of ``train_structures``."""
-        given = {name: getattr(self, name) for name in ("restarts", "recipe", "n_jobs", "progress")}
-        options |= given | {"seed": self._seed, "cat_dims": self._cat_dims}
+        settings = {
+            name: getattr(self, name) for name in ("restarts", "recipe", "n_jobs", "progress")
+        }
+        options |= settings | {"seed": self._seed, "cat_dims": self._cat_dims}
         return train_structures(structures, rows, **options)
 
     def __sklearn_tags__(self) -> Any:

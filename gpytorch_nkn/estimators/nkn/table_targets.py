@@ -51,8 +51,8 @@ class Targets:
         """Return rows with standardised targets and, unless all are 0, known noise variances."""
         noise = scaled_variance(self.transform, y, variance, self.scale)
         y = (self.transform.forward(y) - self.offset) / self.scale
-        known = torch.as_tensor(noise).to(x) if variance.any() else None
-        return Rows(x, torch.as_tensor(y).to(x), known)
+        known_noise = torch.as_tensor(noise).to(x) if variance.any() else None
+        return Rows(x, torch.as_tensor(y).to(x), known_noise)
 
     def log_density_of(self, standardised: np.ndarray, logs: np.ndarray) -> np.ndarray:
         """Convert log densities ``N`` per standardised unit to those per unit of the targets."""

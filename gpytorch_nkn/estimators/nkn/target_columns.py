@@ -43,22 +43,22 @@ def by_column(method: F) -> F:
         call = described.bind(self, *args, **kwargs)
         call.apply_defaults()
         _, X, *_ = call.args
-        given = dict(list(call.arguments.items())[2:])
-        given |= given.pop("inputs", {})
+        arguments = dict(list(call.arguments.items())[2:])
+        arguments |= arguments.pop("inputs", {})
         number, missing = len(self.estimators_), None
         if method.__name__ == "standardised_inputs":
             raise ValueError(
                 f"standardised_inputs needs targets of one column, got {number} independent "
                 "columns: use regressor.estimators_[k]."
             )
-        if "random_state" in given:  # shared, so that draws of the columns are independent
-            given["random_state"] = check_random_state(given["random_state"])
-        if "y" in given:
-            y = self._targets_like_fit(given["y"])
+        if "random_state" in arguments:  # shared, so that draws of the columns are independent
+            arguments["random_state"] = check_random_state(arguments["random_state"])
+        if "y" in arguments:
+            y = self._targets_like_fit(arguments["y"])
             missing = np.isnan(y)
-            given["y"] = np.where(missing, 1.0, y)
+            arguments["y"] = np.where(missing, 1.0, y)
         parts = [
-            method(regressor, X, **_of_column(given, k, self.target_names_))
+            method(regressor, X, **_of_column(arguments, k, self.target_names_))
             for k, regressor in enumerate(self.estimators_)
         ]
         joined = _joined(parts)
@@ -92,8 +92,8 @@ class ColumnPredictions(MixturePredictions, RegressorMixin, TableEstimator):
         check_consistent_length(mean, y, sample_weight)
         weights = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight)
         scores = [
-            r2_score(targets[seen], predicted[seen], sample_weight=weights[seen])
-            for targets, predicted, seen in zip(y.T, mean.T, ~np.isnan(y.T), strict=True)
+            r2_score(targets[rows], predicted[rows], sample_weight=weights[rows])
+            for targets, predicted, rows in zip(y.T, mean.T, ~np.isnan(y.T), strict=True)
         ]
         return float(np.mean(scores))
 
@@ -109,11 +109,11 @@ class ColumnPredictions(MixturePredictions, RegressorMixin, TableEstimator):
         values = _targets(y)
         number, observed = values.shape[1], ~np.isnan(values)
         names = tuple(y.columns if isinstance(y, pd.DataFrame) else range(number))
-        for name, targets, seen in zip(names, values.T, observed.T, strict=True):
+        for name, targets, rows in zip(names, values.T, observed.T, strict=True):
             try:
-                if (count := seen.sum()) < _LEAST:
+                if (count := rows.sum()) < _LEAST:
                     raise ValueError(f"At least {_LEAST} are needed, got {count}.")
-                targets[~seen] = targets[seen][0]  # any valid target; the row is not used
+                targets[~rows] = targets[rows][0]  # any valid target; the row is not used
                 self._candidate_transforms(targets)
             except ValueError as error:
                 raise ValueError(f"Observed values of column {name!r}: {error}") from error
@@ -123,11 +123,11 @@ class ColumnPredictions(MixturePredictions, RegressorMixin, TableEstimator):
         for k, seed in enumerate(seeds):
             budget = 1e-3 if session.interrupted else session.part(1 / (number - k))
             regressor = clone(self).set_params(budget=budget, random_state=seed)
-            given = _of_column(inputs, k, names)
-            for name, value in given.items():
+            column_inputs = _of_column(inputs, k, names)
+            for name, value in column_inputs.items():
                 if np.shape(value) == (len(values),):  # unobserved targets need no valid inputs
-                    given[name] = np.where(observed[:, k], value, 1.0)
-            regressor._fit(X, values[:, k], observed=observed[:, k], **given)
+                    column_inputs[name] = np.where(observed[:, k], value, 1.0)
+            regressor._fit(X, values[:, k], observed=observed[:, k], **column_inputs)
             session.interrupted |= any(result.interrupted for result in regressor.results_.values())
             fitted.append(regressor)
         self.estimators_, self.target_names_ = fitted, names

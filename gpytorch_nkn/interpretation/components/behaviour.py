@@ -84,11 +84,11 @@ def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
                 degree += 1
             elif role_of(factor) != "step":
                 others.append(name_of(factor))
-        seen = sorted({p for p in periods if p >= 2 * geometry.step})
+        visible_periods = sorted({p for p in periods if p >= 2 * geometry.step})
         if any(p < 2 * geometry.step for p in periods):  # aliased, so no visible cycle
             curve = curve * (distances == 0)
         lengths = _lengths(curve, distances)
-        behaviours.append(Behaviour(tuple(seen), *lengths, degree, walks, tuple(others)))
+        behaviours.append(Behaviour(tuple(visible_periods), *lengths, degree, walks, tuple(others)))
     return behaviours
 
 

@@ -188,9 +188,9 @@ def find_candidates(gp: FittedGP, count: int, zero_mean: bool) -> tuple[Part, ..
     leading = []
     for i in variations.argsort(descending=True, stable=True).tolist():
         factors = [as_gpytorch(f, sample.size(-1), zero_mean) for f in groups[i][0].factors]
-        known = [factor for factor in factors if factor is not None]
-        if len(known) == len(factors):
-            leading.append(_part(known, float(diagonals[i]), sample))
+        converted = [factor for factor in factors if factor is not None]
+        if len(converted) == len(factors):
+            leading.append(_part(converted, float(diagonals[i]), sample))
     if not leading:
         raise ValueError(
             "The kernel must have a term that GPyTorch's kernels can represent, got "

@@ -235,8 +235,8 @@ class _Builder:
     def _sizes(self, exponents: np.ndarray) -> Tensor:
         """Return mean diagonals of monomials ``... x M``."""
         batch = torch.broadcast_shapes(*[d.shape[:-1] for d in self._diagonals], torch.Size())
-        seen = np.flatnonzero(exponents.any(0)).tolist()
-        used = [i for i in seen if bool((self._diagonals[i] != 1).any())]
+        present = np.flatnonzero(exponents.any(0)).tolist()
+        used = [i for i in present if bool((self._diagonals[i] != 1).any())]
         if not used:  # all kernels are correlations
             return self.like.new_ones(*batch, len(exponents))
         product = self.like.new_ones(*batch, len(exponents), self.sample.size(-2))

@@ -57,8 +57,8 @@ def columns_of(kernel: Kernel) -> Columns:
     if not isinstance(kernel, NeuralKernelNetwork):
         return None
     parts = [columns_of(primitive) for primitive in kernel.primitives]  # see real_part
-    known = [column for columns in parts for column in columns or ()]
-    return None if None in parts else tuple(sorted(set(known)))
+    selected = [column for columns in parts for column in columns or ()]
+    return None if None in parts else tuple(sorted(set(selected)))
 
 
 def real_part(kernels: Sequence[Kernel]) -> Kernel:
@@ -90,25 +90,25 @@ def period_of(kernel: Kernel) -> Tensor | None:
 def label_of(kernel: Kernel, units: Units) -> str:
     """Return name, columns and hyperparameters in units of the data: ``RBF[x1](3.4)``."""
     columns = columns_of(kernel)
-    seen = columns if columns is not None else tuple(range(len(units.x_scale)))
+    inputs = columns if columns is not None else tuple(range(len(units.x_scale)))
     which = ""
     if len(units.x_scale) > 1 and columns is not None:
-        names = [units.names[column] for column in seen]
+        names = [units.names[column] for column in inputs]
         which = f"[{', '.join(names) if len(names) <= _MAX_NAMES else f'{len(names)} columns'}]"
     if role_of(kernel) == "step":
-        ends = {units.position(float(v), seen[0]) for v in kernel.location.detach().flatten()}
+        ends = {units.position(float(v), inputs[0]) for v in kernel.location.detach().flatten()}
         return f"{name_of(kernel)}{which}({' to '.join(sorted(ends))})"
     spec, values = spec_of(kernel), period_of(kernel)
     if spec is not None and spec.role == "smooth":
         values = spec.first(kernel, "lengthscale")
     if values is None:
         return name_of(kernel) + which
-    values = values[..., 0, :].expand(*values.shape[:-2], len(seen))
-    parts = [units.length(values[..., i], column) for i, column in enumerate(seen)]
+    values = values[..., 0, :].expand(*values.shape[:-2], len(inputs))
+    parts = [units.length(values[..., i], column) for i, column in enumerate(inputs)]
     if len(set(parts)) == 1:
         parts = parts[:1]
     elif len(parts) > _MAX_NAMES:
-        scales = values.new_tensor(units.x_scale[list(seen)])
+        scales = values.new_tensor(units.x_scale[list(inputs)])
         lengths = (values * scales).flatten()
         parts = [f"{three_digits(float(lengths.min()))} to {three_digits(float(lengths.max()))}"]
     return f"{name_of(kernel)}{which}({', '.join(parts)})"
@@ -185,8 +185,8 @@ class ProductRules:
 def combine(kernel: Kernel, other: Kernel) -> Kernel | None:
     """Return the product of two kernels as one kernel of their class, else None."""
     spec = own_spec(kernel)
-    known = spec is not None and spec.multiply is not None and type(kernel) is type(other)
-    return spec.multiply(kernel, other) if known else None  # type: ignore[union-attr,misc]
+    can_multiply = spec is not None and spec.multiply is not None and type(kernel) is type(other)
+    return spec.multiply(kernel, other) if can_multiply else None  # type: ignore[union-attr,misc]
 
 
 def rewrite(kernel: Kernel, rule: str) -> Any:

@@ -363,7 +363,7 @@ def _columns(kernels: list[Any], units: Units) -> str:
     """Return the names of the columns, if the data have several."""
     if len(units.names) == 1 or not kernels:
         return ""
-    seen = {c for k in kernels for c in columns_of(k) or range(len(units.names))}
-    if len(seen) == len(units.names):
+    columns = {c for k in kernels for c in columns_of(k) or range(len(units.names))}
+    if len(columns) == len(units.names):
         return " in all columns"
-    return f" in {', '.join(units.names[column] for column in sorted(seen))}"
+    return f" in {', '.join(units.names[column] for column in sorted(columns))}"

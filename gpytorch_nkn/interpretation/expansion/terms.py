@@ -48,15 +48,15 @@ class Term:
     def signature(self) -> tuple[str, ...]:
         """Sorted short names of the factors with their columns."""
         parts = [(name_of(factor), columns_of(factor)) for factor in self.factors]
-        return tuple(sorted(n if seen is None else f"{n}{list(seen)}" for n, seen in parts))
+        return tuple(sorted(n if dims is None else f"{n}{list(dims)}" for n, dims in parts))
 
     @property
     def columns(self) -> frozenset[int] | None:
         """Input columns on which the product depends; None if unknown."""
-        seen = [columns_of(factor) for factor in self.factors]
-        if None in seen:
+        factor_columns = [columns_of(factor) for factor in self.factors]
+        if None in factor_columns:
             return None
-        return frozenset(column for columns in seen for column in columns or ())
+        return frozenset(column for columns in factor_columns for column in columns or ())
 
     def mean_share(self) -> float:
         """Share, averaged over a batch."""
@@ -165,12 +165,12 @@ def _rows_in_memory(
 def labels_of(factors: Iterable[Kernel], units: Units) -> dict[Kernel, str]:
     """Return labels of the factors; equal labels are numbered, such as ``LIN#2``."""
     labels = {factor: label_of(factor, units) for factor in factors}
-    alike, seen = Counter(labels.values()), Counter[str]()
+    alike, occurrences = Counter(labels.values()), Counter[str]()
     for factor, label in labels.items():
         if alike[label] > 1:
-            seen[label] += 1
+            occurrences[label] += 1
             name = name_of(factor)
-            labels[factor] = f"{name}#{seen[label]}{label.removeprefix(name)}"
+            labels[factor] = f"{name}#{occurrences[label]}{label.removeprefix(name)}"
     return labels
 
 

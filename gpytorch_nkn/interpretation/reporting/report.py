@@ -243,10 +243,10 @@ def report(
     title = title or f"Report on {y_name or 'the data'}"
     if of_class is not None:
         options = {"horizon": horizon, "future": future, "x_unit": x_unit, "y_unit": y_unit}
-        given = [name for name, value in options.items() if value is not None]
-        if given:
+        extra = [name for name, value in options.items() if value is not None]
+        if extra:
             raise ValueError(
-                f"A report on a probability has no {given[0]}, got {options[given[0]]!r}: leave it "
+                f"A report on a probability has no {extra[0]}, got {options[extra[0]]!r}: leave it "
                 "out."
             )
         return report_on_class(model, of_class.named(columns), code, title, _EFFECTS, seed)

@@ -308,11 +308,11 @@ def _summary(
     )
 
 
-def _points(name: str, given: Any, dim: int) -> np.ndarray:
+def _points(name: str, raw: Any, dim: int) -> np.ndarray:
     """Return finite points ``Q x D``; no points for None."""
-    if given is None:
+    if raw is None:
         return np.empty((0, dim))
-    points = torch.as_tensor(given).detach().double().cpu().numpy()
+    points = torch.as_tensor(raw).detach().double().cpu().numpy()
     if points.ndim != 2 or points.shape[1] != dim or not np.isfinite(points).all():
         raise ValueError(f"{name} must be finite points Q x {dim}, got shape {points.shape}.")
     return points
@@ -363,8 +363,8 @@ def _point_text(point: np.ndarray, order: Sequence[int], units: Units) -> str:
         value, levels = float(point[k]), units.levels(k, point[k : k + 1])
         text = f"{value:.0f}" if value.is_integer() else three_digits(value)
         parts.append(f"{units.names[k]} = {text if levels is None else levels[0]}")
-    more = len(parts) - _MAX_NAMED
-    return listed(parts if more <= 1 else [*parts[:_MAX_NAMED], f"{more} more"])
+    num_omitted = len(parts) - _MAX_NAMED
+    return listed(parts if num_omitted <= 1 else [*parts[:_MAX_NAMED], f"{num_omitted} more"])
 
 
 def _checks(z: np.ndarray, skill: float) -> list[str]:

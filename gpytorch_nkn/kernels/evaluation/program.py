@@ -175,8 +175,8 @@ def _columns(kernel: Kernel, dims: tuple[int, ...]) -> tuple[int, ...]:
     if active_dims is None:
         return dims
     picked = active_dims.tolist()
-    known = not picked or (min(picked) >= 0 and max(picked) < len(dims))
-    return tuple([dims[number] for number in picked]) if known else ()
+    in_range = not picked or (min(picked) >= 0 and max(picked) < len(dims))
+    return tuple([dims[number] for number in picked]) if in_range else ()
 
 
 def is_hooked(module: torch.nn.Module) -> bool:

@@ -166,7 +166,7 @@ class TiledEvaluator(TileEvaluator):
         self._with_inputs = with_inputs
         with torch.enable_grad():
             self._parameters = _Parameters(program, self._theta, leaves=True)
-        self._kept: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
+        self._tiles: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
 
     def tile_values(self, rows: slice, columns: slice, keep: bool) -> Tensor:
         """Return the values of one tile; with ``keep``, store its graph for the backward pass."""
@@ -174,7 +174,7 @@ class TiledEvaluator(TileEvaluator):
             with torch.no_grad():
                 return self._tile(rows, columns)[0]
         with torch.enable_grad():
-            tile = self._kept[rows.start, columns.start] = self._tile(rows, columns)
+            tile = self._tiles[rows.start, columns.start] = self._tile(rows, columns)
         return tile[0].detach()
 
     def zero_gradients(self) -> list[Tensor]:
@@ -186,7 +186,7 @@ class TiledEvaluator(TileEvaluator):
         self, rows: slice, columns: slice, weights: Tensor, total: list[Tensor]
     ) -> None:
         """Add the gradients of one tile to the totals."""
-        tile = self._kept.pop((rows.start, columns.start), None)
+        tile = self._tiles.pop((rows.start, columns.start), None)
         with torch.enable_grad():
             values, x1, x2 = tile or self._tile(rows, columns)
         sources = [leaf for _, leaf in self._parameters.leaves]

@@ -170,9 +170,9 @@ class HeldOutBlocks:
         if differentiate:
             outer = error * (2 / block.size.to(error))[(..., *[None] * self.num_dims)]
             gamma, block.states[1] = system.extended(outer, block.states[1])
-            seen = block.grid.observed | block.cells
+            with_block = block.grid.observed | block.cells
             gradients = [
-                torch.where(seen, -eigen.from_basis(gamma), 0.0)
+                torch.where(with_block, -eigen.from_basis(gamma), 0.0)
                 if residual.requires_grad
                 else None,
                 (gamma * alpha).sum(axes),

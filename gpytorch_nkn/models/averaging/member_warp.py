@@ -78,8 +78,8 @@ def fit_warp(y: Tensor, maximize: bool = True) -> Tensor:
             location = direction * (direction * y).quantile(level)
             for scale in _SCALES:
                 end = (direction * (location - y) / (scale * std)).max()
-                given = [direction, location, scale * std, end, 0.0, 1.0, best]
-                start = y.new_tensor(given)
+                entries = [direction, location, scale * std, end, 0.0, 1.0, best]
+                start = y.new_tensor(entries)
                 z = warped(y, start)
                 start[4:6] = torch.stack([z.mean(), z.std()])
                 trials.append((warp_slope(y, start).log().sum().item(), len(trials), start))
@@ -132,8 +132,8 @@ class MemberWarp(OutcomeTransform):
         is_warped = self.warps[:, :1] != 0
         if not is_warped.any():
             return self.shared.untransform_posterior(posterior, X=X)
-        given = cast(GPyTorchPosterior, posterior).distribution
-        center, ratio = secant(given.mean, self.warps.unsqueeze(-2))
+        warped_normal = cast(GPyTorchPosterior, posterior).distribution
+        center, ratio = secant(warped_normal.mean, self.warps.unsqueeze(-2))
         moments = center.unsqueeze(-1), ratio.square().unsqueeze(-1)
         mean, factors = (
             cast(Tensor, moment).squeeze(-1) for moment in self.shared.untransform(*moments, X=X)
@@ -141,7 +141,7 @@ class MemberWarp(OutcomeTransform):
         # Add jitter before the change of scale; GPyTorch would add it afterwards.
         jitter = cholesky_jitter.value(mean.dtype) * is_warped.to(mean)
         added = DiagLinearOperator(jitter.expand_as(mean))
-        scale, covariance = factors.sqrt(), given.lazy_covariance_matrix
+        scale, covariance = factors.sqrt(), warped_normal.lazy_covariance_matrix
         if mean.size(-1) > FEW_POINTS:
             diagonal = DiagLinearOperator(scale)
             covariance = diagonal @ (covariance + added) @ diagonal

@@ -294,8 +294,8 @@ class _Training:
     def _keep(self, score: float, record: GridRestart) -> None:
         """Keep the parameters if they have the best score."""
         if self.blocks is not None and math.isfinite(score):
-            known = not math.isnan(record.block_error)
-            record.block_error = min(score, record.block_error) if known else score
+            has_block_error = not math.isnan(record.block_error)
+            record.block_error = min(score, record.block_error) if has_block_error else score
         if self._best.update(-score, lambda: [p.detach().clone() for p in self._trained()]):
             self.best_number = record.number
 

@@ -96,13 +96,13 @@ def hole_blocks(
 
 def is_scattered(missing: np.ndarray) -> bool:
     """Return whether missing cells have about as many observed neighbours as random cells."""
-    alike = seen = 0
+    alike = num_seen = 0
     for dim in range(missing.ndim):
         first, second = np.moveaxis(missing, dim, 0)[:-1], np.moveaxis(missing, dim, 0)[1:]
         alike += 2 * (first & second).sum()
-        seen += first.sum() + second.sum()
+        num_seen += first.sum() + second.sum()
     # missing neighbours: the grid's fraction for random cells, near 1 in holes
-    return bool(alike < 0.5 * (1 + missing.mean()) * seen)
+    return bool(alike < 0.5 * (1 + missing.mean()) * num_seen)
 
 
 def _moved(

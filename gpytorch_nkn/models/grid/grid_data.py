@@ -54,22 +54,22 @@ def check_variances(train_Yvar: Tensor | float, data: GridData, sizes: Sequence[
     """Return noise variances ``... x n_1 x ... x n_P`` of the kept slices, 0 where missing."""
     if isinstance(train_Yvar, str | bool):
         raise TypeError(f"train_Yvar must be a number or a tensor, got {train_Yvar!r}.")
-    given = torch.as_tensor(train_Yvar).to(data.targets)
+    variances = torch.as_tensor(train_Yvar).to(data.targets)
     batch = data.targets.shape[: -len(data.kept)]
     try:
-        given = take_slices(given.expand(*batch, *sizes), data.kept)
+        variances = take_slices(variances.expand(*batch, *sizes), data.kept)
     except RuntimeError:
         raise ValueError(
             f"train_Yvar must have the shape {(*batch, *sizes)} of targets or broadcast to it, got "
-            f"{tuple(given.shape)}."
+            f"{tuple(variances.shape)}."
         ) from None
-    given = torch.where(data.observed, given, 0.0)
-    if not bool((given.isfinite() & (given >= 0)).all()):
+    variances = torch.where(data.observed, variances, 0.0)
+    if not bool((variances.isfinite() & (variances >= 0)).all()):
         raise ValueError(
             "train_Yvar must be at least 0 and finite at observed cells, got values from "
-            f"{float(given.min()):g} to {float(given.max()):g}."
+            f"{float(variances.min()):g} to {float(variances.max()):g}."
         )
-    return given
+    return variances
 
 
 def check_kernels(kernels: Sequence[Kernel], coordinates: Sequence[Tensor]) -> list[Kernel]:
@@ -110,8 +110,8 @@ def transform_outcomes(
         smallest = max(8 * info.eps * float(targets.abs().max()), info.tiny)
         transform = Standardize(m=1, batch_shape=batch, min_stdv=smallest)
     transform = transform.to(targets).train()
-    seen = torch.where(data.observed, targets, torch.nan).reshape(*batch, -1, 1)
-    values = transform(seen)[0].view_as(targets)
+    observed_targets = torch.where(data.observed, targets, torch.nan).reshape(*batch, -1, 1)
+    values = transform(observed_targets)[0].view_as(targets)
     scale = getattr(transform, "stdvs", values.new_ones(())).square()
     if not bool(
         values[data.observed].isfinite().all() & scale.isfinite().all() & (scale > 0).all()

@@ -165,12 +165,12 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         values = data.targets
         if outcome_transform is not None:
             self.outcome_transform, values = transform_outcomes(data, outcome_transform)
-        known = None
+        known_noise = None
         if train_Yvar is not None:
-            known = check_variances(train_Yvar, data, self._sizes)
+            known_noise = check_variances(train_Yvar, data, self._sizes)
             if outcome_transform is not None:
-                known = self._flat_call(self.outcome_transform, data.targets, known)[1]
-        self.register_buffer("_known_noise", known, persistent=False)
+                known_noise = self._flat_call(self.outcome_transform, data.targets, known_noise)[1]
+        self.register_buffer("_known_noise", known_noise, persistent=False)
         self.register_buffer("_observed", data.observed, persistent=False)
         self.register_buffer("_targets", values.contiguous(), persistent=False)
         self.to(data.targets)
@@ -333,7 +333,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         Raises:
             ValueError: ``cells`` is not a mask of the grid.
         """
-        known = self._grid_posterior()
+        solved = self._grid_posterior()
         if cells is None:
             cells = self.missing.reshape(-1, *self._sizes).any(0)
         cells = torch.as_tensor(cells)
@@ -344,13 +344,13 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
             )
         with torch.no_grad():
             crosses = self._crosses(self.coordinates)
-            mean = known.mean(crosses) + self._mean_on(self.coordinates)
+            mean = solved.mean(crosses) + self._mean_on(self.coordinates)
             mean = mean.expand(*self.batch_shape, *self._sizes)[..., cells]
             parts = zip(self.kernels, self.coordinates, strict=True)
             prior = outer_product([factor_diagonal(k, x) for k, x in parts])[..., cells]
             index = cells.nonzero().unbind(-1)
             rows = [cross[..., i, :] for cross, i in zip(crosses, index, strict=True)]
-            variance = (prior - known.explained(rows, diag=True)).clamp_min(0.0)
+            variance = (prior - solved.explained(rows, diag=True)).clamp_min(0.0)
             if observation_noise:
                 variance = variance + self._new_noise().unsqueeze(-1)
             return self._untransformed(mean, variance.expand_as(mean))
@@ -378,10 +378,10 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
             return normal(like.shape, generator).to(like)
 
         with torch.no_grad():
-            known, crosses = self._grid_posterior(), self._crosses(self.coordinates)
-            grid = known.system.grid
-            residual = known.residual.expand(*self.batch_shape, *grid.shape)
-            noise = known.system.noise if grid.extra is None else known.system.noise + grid.extra
+            solved, crosses = self._grid_posterior(), self._crosses(self.coordinates)
+            grid = solved.system.grid
+            residual = solved.residual.expand(*self.batch_shape, *grid.shape)
+            noise = solved.system.noise if grid.extra is None else solved.system.noise + grid.extra
             eigen = KroneckerEigen(self._matrices(self.coordinates))
             pairs = zip(eigen.vectors, eigen.values, strict=True)
             roots = [vectors * values.sqrt().unsqueeze(-2) for vectors, values in pairs]
@@ -391,7 +391,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
                 prior = kronecker_multiply(roots, draw(like))
                 values = take_slices(prior, self.kept)
                 values = values + noise.sqrt() * draw(values)
-                error = GridPosterior(known.system, grid.observed * (residual - values))
+                error = GridPosterior(solved.system, grid.observed * (residual - values))
                 samples.append(prior + error.mean(crosses))
             drawn = torch.stack(samples) + self._mean_on(self.coordinates)
             if observation_noise:
@@ -434,8 +434,8 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         X = X.to(self.get_buffer("_targets"))
         points = X.split([x.size(-1) for x in self.coordinates], -1)
         if posterior:
-            known = self._grid_posterior()
-            size = X.shape[:-1].numel() * max(known.system.inverse.numel(), X.size(-2))
+            solved = self._grid_posterior()
+            size = X.shape[:-1].numel() * max(solved.system.inverse.numel(), X.size(-2))
             if size > _MAX_ELEMENTS:
                 raise ValueError(
                     f"X must have few enough points for {_MAX_ELEMENTS} tensor elements, got "
@@ -448,8 +448,8 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         mean = self.mean_module(X)
         if posterior:
             rows = self._crosses(points)
-            mean = mean + known.point_means(rows)
-            covariance = covariance - known.explained(rows)
+            mean = mean + solved.point_means(rows)
+            covariance = covariance - solved.explained(rows)
         covariance = covariance.expand(*mean.shape[:-1], *covariance.shape[-2:])
         return mean.expand(covariance.shape[:-1]), covariance
 

@@ -255,12 +255,12 @@ def _network_measure(
 ) -> Measure:
     parts, is_complex = [], False
     for kernel in network.primitives:
-        seen = _selected(kernel, columns)
+        network_columns = _selected(kernel, columns)
         if isinstance(kernel, ComplexKernel):  # the network takes the real part of its output
-            parts.append(_primitive_measure(kernel, seen, batch_shape))
+            parts.append(_primitive_measure(kernel, network_columns, batch_shape))
             is_complex = True
         else:
-            parts.append(_measure(kernel, seen, batch_shape))
+            parts.append(_measure(kernel, network_columns, batch_shape))
     steps = [_step(layer, batch_shape) for layer in network.layers]
     measure = _Composite(parts, steps, network.skip)
     return _RealPart(measure) if is_complex else measure

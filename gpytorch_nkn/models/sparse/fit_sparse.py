@@ -56,9 +56,9 @@ def learn_on_blocks(
     ``... x n`` uses one block. Training takes at most half of the session's budget.
     """
     unbatched = y.dim() == 1 and x.dim() == 2
-    known = isinstance(likelihood, FixedNoiseGaussianLikelihood)
+    has_known_noise = isinstance(likelihood, FixedNoiseGaussianLikelihood)
     # models of data with gradients cannot be copied
-    rows = Rows(x.detach(), y.detach(), likelihood.noise if known else None)
+    rows = Rows(x.detach(), y.detach(), likelihood.noise if has_known_noise else None)
     if not unbatched and len(rows) > block_size:
         order = permutation(len(rows), session.generator())
         rows = rows[order[:block_size].to(y.device)]

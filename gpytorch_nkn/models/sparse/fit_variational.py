@@ -249,9 +249,9 @@ class _State:
         """
         half, prior, shift, variance = self.marginals(rows, factor)
         is_known = isinstance(self.model.likelihood, FixedNoiseGaussianLikelihood)
-        known = {"noise": self.gp.noise()[..., rows]} if is_known else {}
+        known_noise = {"noise": self.gp.noise()[..., rows]} if is_known else {}
         y = self.gp.targets[..., rows]
-        expected, slope, weight = self.expect(y, prior + shift, variance, **known)
+        expected, slope, weight = self.expect(y, prior + shift, variance, **known_noise)
         return expected, (half.detach(), weight, slope + weight * shift.detach())
 
     def marginals(self, rows: Any, factor: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -266,7 +266,7 @@ class _State:
 
     @torch.enable_grad()
     def expect(
-        self, y: Tensor, mean: Tensor, variance: Tensor, **known: Tensor
+        self, y: Tensor, mean: Tensor, variance: Tensor, **known_noise: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the sum E of expected log densities, dE/dm and -2 dE/dv, each ``... x b``.
 
@@ -282,7 +282,7 @@ class _State:
         likelihood = self.model.likelihood
         if hasattr(likelihood, "quadrature") or self.is_gaussian:
             latent = MultivariateNormal(mean, DiagLinearOperator(variance))
-            expected = likelihood.expected_log_prob(y, latent, **known).sum()
+            expected = likelihood.expected_log_prob(y, latent, **known_noise).sum()
             slope, of_variance = grad(expected, (mean, variance), retain_graph=True)
             return expected.double(), slope.double(), -2 * of_variance.double()
         half = math.ceil(settings.num_likelihood_samples.value() / 2)

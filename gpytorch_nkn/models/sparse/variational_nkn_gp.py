@@ -237,8 +237,8 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
     @property
     def strategy(self) -> VariationalStrategy:
         """Variational strategy, with several latent functions as a batch."""
-        given: Any = self.model.variational_strategy
-        return getattr(given, "base_variational_strategy", given)
+        strategy: Any = self.model.variational_strategy
+        return getattr(strategy, "base_variational_strategy", strategy)
 
     @property
     def inducing_points(self) -> Tensor:
@@ -381,7 +381,7 @@ class _CachedVariationalStrategy(VariationalStrategy):
             distribution = self._variational_distribution
             for name in ("variational_mean", "chol_variational_covar"):
                 parameter = getattr(distribution, name)
-                given: Any = state.get(f"{prefix}_variational_distribution.{name}", parameter)
-                parameter.data = parameter.new_empty(given.shape)
+                loaded: Any = state.get(f"{prefix}_variational_distribution.{name}", parameter)
+                parameter.data = parameter.new_empty(loaded.shape)
             self.inducing_points.data = self.inducing_points.new_empty(points.shape)
         super()._load_from_state_dict(state, prefix, *args)

@@ -120,8 +120,8 @@ class _Training:
         with torch.no_grad():
             x = model.transform_inputs(model.train_inputs[0]).detach()
         y, likelihood = model.train_targets.detach(), model.likelihood
-        known = isinstance(likelihood, FixedNoiseGaussianLikelihood)
-        noise = likelihood.noise_covar.noise.detach().expand(y.shape) if known else None
+        has_known_noise = isinstance(likelihood, FixedNoiseGaussianLikelihood)
+        noise = likelihood.noise_covar.noise.detach().expand(y.shape) if has_known_noise else None
         if not bool(x.isfinite().all() and y.isfinite().all()):
             raise ValueError("Training data must be finite, got NaN or infinite values.")
         order = permutation(y.size(-1), session.generator())
