@@ -15,7 +15,6 @@ from gpytorch_nkn.kernels.measures.measures import (
     rational_quadratic,
     rbf,
     spectral_component,
-    uniforms,
 )
 
 __all__ = [
@@ -33,5 +32,4 @@ __all__ = [
     "rational_quadratic",
     "rbf",
     "spectral_component",
-    "uniforms",
 ]

@@ -27,7 +27,6 @@ __all__ = [
     "rational_quadratic",
     "rbf",
     "spectral_component",
-    "uniforms",
 ]
 
 
@@ -41,19 +40,14 @@ class RandomFeatures:
     Attributes:
         frequency: :math:`\omega`, ``R x D``; rows of one batch element are adjacent.
         log_amplitude: :math:`\log a`, ``R``.
-        history: Code of the random choices of each row, ``R``; rows with equal codes have equal
-            amplitudes.
         factors: Rows, columns :math:`d` and centres :math:`c` of linear factors.
         cosines: Rows, :math:`\delta` ``n x D`` and :math:`b` of cosine factors.
-        pending: Pairs of a measure and its draws, whose frequencies are drawn later.
     """
 
     frequency: Tensor
     log_amplitude: Tensor
-    history: Tensor
     factors: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
     cosines: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
-    pending: list[tuple[Any, Draws]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -97,55 +91,26 @@ class Draws:
         return draws, origin, number
 
 
-def uniforms(row: Tensor, history: Tensor, dim: int) -> Tensor:
-    """Draw uniform numbers ``n x dim`` in (0, 1) from one scrambled Sobol sequence.
-
-    The draws of a row use different coordinates of one point. Factors of a row are therefore
-    independent, and many rows cover the joint space evenly. Rows with equal histories use
-    consecutive points.
-
-    Args:
-        row: Row of each draw.
-        history: Code of the random choices of each row.
-        dim: Number of uniform numbers per draw.
-    """
-    order = row.argsort(stable=True)
-    count = row.bincount(minlength=len(history))
-    number = torch.empty_like(row)  # number of a draw within its row
-    number[order] = torch.arange(len(row)) - (count.cumsum(0) - count)[row[order]]
-    points = torch.empty(len(history), int(count.max()), dim, dtype=torch.float64)
-    if points.numel() > 0:
-        sobol = SobolEngine(points.size(1) * dim, scramble=True)
-        drawn = sobol.draw(len(history), dtype=torch.float64)
-        points[history.argsort(stable=True)] = drawn.view_as(points)
-    return points[row, number] + 2.0**-31  # points are multiples of 2^-30, including zero
-
-
-def allocated(
-    weights: Tensor, group: Tensor, stratum: Tensor, even_fraction: float
-) -> tuple[Tensor, Tensor]:
+def allocated(weights: Tensor, group: Tensor, even_fraction: float) -> tuple[Tensor, Tensor]:
     r"""Choose entries like :func:`stratified`, with more draws of rare entries.
 
-    A fraction ``even_fraction`` of the draws of a stratum is allocated evenly to all entries.
-    Importance weights, unbiased and with mean one in each stratum, correct for this.
+    A fraction ``even_fraction`` of the draws of a group is allocated evenly to all entries.
+    Importance weights, unbiased and with mean one in each group, correct for this.
 
     Args:
         weights: Weights of the entries, ``G x K``.
         group: Row of ``weights`` that each draw uses.
-        stratum: Stratum of each draw, a subset of one group.
         even_fraction: Fraction of the draws that is allocated evenly.
 
     Returns:
         The choices, and the logarithms of the importance weights.
     """
-    _, stratum, count = stratum.unique(return_inverse=True, return_counts=True)
-    first = torch.empty_like(count)
-    first[stratum] = group
+    count = group.bincount(minlength=len(weights)).unsqueeze(-1)
     total = weights.sum(-1, keepdim=True)
-    wanted = (weights / torch.where(total > 0, total, 1.0))[first]  # S x K
+    wanted = weights / torch.where(total > 0, total, 1.0)  # G x K
     present = (wanted > 0).to(wanted)
     even = present / present.sum(-1, keepdim=True).clamp_min(1.0)
-    expected = count.unsqueeze(-1) * ((1 - even_fraction) * wanted + even_fraction * even)
+    expected = count * ((1 - even_fraction) * wanted + even_fraction * even)
     # merge entries with less than one expected draw, and more until the merged entry expects one
     ordered, order = expected.sort(-1)
     before = ordered.cumsum(-1) - ordered
@@ -154,13 +119,13 @@ def allocated(
     of_rare = torch.where(rare, wanted, 0.0)
     frequent = torch.where(rare, 0.0, expected)
     num_rare = torch.where(rare, expected, 0.0).sum(-1, keepdim=True)
-    choice = stratified(torch.cat([num_rare, frequent], -1), stratum, stratum) - 1
+    choice = stratified(torch.cat([num_rare, frequent], -1), group) - 1
     fractions = torch.cat([of_rare.sum(-1, keepdim=True), torch.where(rare, 0.0, wanted)], -1)
-    key = stratum * fractions.size(-1) + choice + 1
+    key = group * fractions.size(-1) + choice + 1
     num_drawn = key.bincount(minlength=fractions.numel())[key]
-    log_weight = (fractions.flatten()[key] * count[stratum] / num_drawn).log()
+    log_weight = (fractions.flatten()[key] * count[group, 0] / num_drawn).log()
     is_rare = choice < 0
-    choice[is_rare] = stratified(of_rare, stratum[is_rare], stratum[is_rare])
+    choice[is_rare] = stratified(of_rare, group[is_rare])
     return choice, torch.where(total[group, 0] > 0, log_weight, 0.0)
 
 
@@ -176,13 +141,13 @@ def choose(weights: Tensor, group: Tensor, uniform: Tensor) -> Tensor:
     return (index - group * size).clamp(0, size - 1)
 
 
-def stratified(weights: Tensor, group: Tensor, stratum: Tensor) -> Tensor:
+def stratified(weights: Tensor, group: Tensor, slot: Tensor | None = None) -> Tensor:
     """Choose entries by systematic resampling in random order.
 
-    The probabilities of a draw are the weights of its group. Within a stratum of a group, the
-    number of draws of an entry differs from its expectation by less than one.
+    The probabilities of a draw are the weights of its group. Among the draws of a group with equal
+    slots, the number of draws of an entry differs from its expectation by less than one.
     """
-    key = stratum * len(weights) + group
+    key = group if slot is None else slot * len(weights) + group
     _, stratum, count = key.unique(return_inverse=True, return_counts=True)
     shuffled = torch.randperm(len(key))
     order = shuffled[stratum[shuffled].argsort(stable=True)]
@@ -219,16 +184,16 @@ class Frequencies(Measure):
         frequency: Callable[[Tensor, Tensor], Tensor],
     ):
         self.mass = torch.ones(num_elements, dtype=torch.float64)
-        self._columns = columns
-        self.num_uniforms = num_uniforms
-        self._frequency = frequency
+        self._columns, self._num_uniforms, self._frequency = columns, num_uniforms, frequency
 
     def draw(self, draws: Draws, features: RandomFeatures) -> None:
-        features.pending.append((self, draws))
-
-    def add(self, points: Tensor, draws: Draws, features: RandomFeatures) -> None:
-        """Add the frequencies for uniform numbers ``n x U``; further columns are ignored."""
-        points = points[:, : self.num_uniforms]
+        points = torch.empty(len(draws), self._num_uniforms, dtype=torch.float64)
+        for slot in draws.slot.unique() if self._num_uniforms else ():
+            rows = (draws.slot == slot).nonzero()[:, 0]
+            rows = rows[torch.randperm(len(rows))]  # otherwise factors would depend on each other
+            sobol = SobolEngine(self._num_uniforms, scramble=True)
+            points[rows] = sobol.draw(len(rows), dtype=torch.float64)
+        points += 2.0**-31  # points are multiples of 2^-30, including zero
         frequency = draws.sign.unsqueeze(-1) * self._frequency(points, draws.element)
         index = (draws.row.unsqueeze(-1), self._columns)
         features.frequency.index_put_(index, frequency, accumulate=True)

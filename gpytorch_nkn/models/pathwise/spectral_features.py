@@ -21,7 +21,7 @@ from gpytorch_nkn.kernels import (
     spec_of_values,
 )
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
-from gpytorch_nkn.kernels.measures import Draws, Measure, RandomFeatures, allocated, flat, uniforms
+from gpytorch_nkn.kernels.measures import Draws, Measure, RandomFeatures, allocated, flat
 from gpytorch_nkn.layers import Operation, operation_of
 from gpytorch_nkn.linalg import check_counts
 
@@ -184,23 +184,9 @@ def _draw_random_features(
         draws = Draws(row, torch.zeros_like(row), sign, num_rows)
         frequency = torch.zeros(len(draws), num_columns, dtype=torch.float64)
         log_amplitude = torch.zeros(len(draws), dtype=torch.float64)
-        features = RandomFeatures(frequency, log_amplitude, draws.element)
+        features = RandomFeatures(frequency, log_amplitude)
         measure.draw(draws, features)
-        _draw_frequencies(features)
     return features, measure.mass
-
-
-def _draw_frequencies(features: RandomFeatures) -> None:
-    """Draw the pending frequencies, jointly for all factors of all rows."""
-    if not features.pending:
-        return
-    parts, draws = zip(*features.pending, strict=True)
-    sizes = torch.tensor([len(d) for d in draws])
-    row = torch.cat([d.row for d in draws])
-    dim = max(measure.num_uniforms for measure in parts)
-    points = uniforms(row, features.history, dim)
-    for measure, draw, coordinates in zip(parts, draws, points.split(sizes.tolist()), strict=True):
-        measure.add(coordinates, draw, features)
 
 
 def _selected(kernel: Kernel, columns: Tensor) -> Tensor:
@@ -289,14 +275,10 @@ class _Choice:
     def make(self, draws: Draws, units: Tensor, features: RandomFeatures) -> Tensor:
         group = draws.element * self._num_units + units
         choice = torch.empty_like(group)
-        for slot in draws.slot.unique():  # previous choices define the strata
+        for slot in draws.slot.unique():
             mask = draws.slot == slot
-            row, unit = draws.row[mask], group[mask]
-            stratum = features.history[row] * len(self._weights) + unit
-            chosen, log_weight = allocated(self._weights, unit, stratum, self._even_share)
-            features.log_amplitude[row] += log_weight
-            made = (stratum * self._weights.size(-1) + chosen).unique(return_inverse=True)[1]
-            features.history[row] = features.history.max() + 1 + made
+            chosen, log_weight = allocated(self._weights, group[mask], self._even_share)
+            features.log_amplitude[draws.row[mask]] += log_weight
             choice[mask] = chosen
         return choice
 
