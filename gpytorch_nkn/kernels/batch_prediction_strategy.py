@@ -14,7 +14,7 @@ from linear_operator.operators import DiagLinearOperator, MatmulLinearOperator
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
-from gpytorch_nkn.linalg import DelayedMatrix
+from gpytorch_nkn.linalg import DelayedMatrix, solve_lower
 
 __all__ = ["BatchPredictionStrategy", "noise_variances"]
 
@@ -79,7 +79,7 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
         covariance = covariance.masked_fill(missing.unsqueeze(-1) | missing.unsqueeze(-2), 0.0)
         factor = psd_safe_cholesky(covariance + torch.diag_embed(missing.to(covariance)))
         cross = to_dense(test_train_covar).masked_fill(missing.unsqueeze(-2), 0.0)
-        white = torch.linalg.solve_triangular(factor, cross.mT, upper=False)
+        white = solve_lower(factor, cross.mT)
         return to_linear_operator(test_test_covar) + MatmulLinearOperator(white.mT, -white)
 
     def _exact_predictive_covar_inv_quad_form_root(

@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from gpytorch_nkn.linalg.cholesky import JITTERS, factorize
+from gpytorch_nkn.linalg.cholesky import JITTERS, factorize, solve_lower
 from gpytorch_nkn.linalg.gaussian import solve_in_place
 
 __all__ = ["ExactPosterior"]
@@ -71,7 +71,7 @@ class ExactPosterior:
 
     def whiten(self, cross: Tensor) -> Tensor:
         """Return ``L^-1 k_*``, ``... x N x M``, for cross covariances ``... x M x N``."""
-        return torch.linalg.solve_triangular(self.factor, cross.mT, upper=False)
+        return solve_lower(self.factor, cross.mT)
 
     def reduction(self, cross: Tensor) -> Tensor:
         """Return prior minus posterior variances ``... x M``, for cross covariances."""

@@ -21,7 +21,13 @@ from gpytorch.settings import min_fixed_noise
 from torch import Tensor
 from torch.autograd import grad
 
-from gpytorch_nkn.linalg import DelayedMatrix, check_finite, check_tensors, with_gradients
+from gpytorch_nkn.linalg import (
+    DelayedMatrix,
+    check_finite,
+    check_tensors,
+    solve_lower,
+    with_gradients,
+)
 from gpytorch_nkn.models.common import check_support
 
 __all__ = ["LaplaceGP"]
@@ -276,7 +282,7 @@ class _Mode:
     def whiten(self, cross: Tensor) -> Tensor:
         """Return ``L^-1 W^1/2 k_*``, ``... x N x M``, for covariances ``... x M x N``."""
         right = self.curvature.sqrt().unsqueeze(-1) * cross.mT
-        return torch.linalg.solve_triangular(self.factor, right, upper=False)
+        return solve_lower(self.factor, right)
 
     def solve_moved(self, covariance: Tensor, right: Tensor) -> Tensor:
         r"""Solve :math:`(I - \nabla\nabla \log p\, K) u = r` for vectors ``... x N``."""
