@@ -71,16 +71,17 @@ def check_noise(noise: Tensor, shape: torch.Size) -> None:
 
 
 def check_codes_kept(model: Any, train_X: Tensor) -> None:
-    """Raise a ValueError if the input transform merges categories or moves their column."""
+    """Raise a ValueError if the input transform merges categories, or moves or removes them."""
     if not model.cat_dims:
         return
     transformed = model.transform_inputs(train_X)
     for column in model.cat_dims:
-        before, after = train_X[..., column], transformed[..., column]
+        lost = column >= transformed.size(-1)
+        before, after = train_X[..., column], transformed[..., 0 if lost else column]
         pairs = torch.stack([before, after.expand_as(before)], -1).flatten(0, -2)
-        if not len(before.unique()) == len(after.unique()) == len(pairs.unique(dim=0)):
+        if lost or not len(before.unique()) == len(after.unique()) == len(pairs.unique(dim=0)):
             raise ValueError(
-                f"input_transform must not merge the categories of column {column}, got "
+                f"input_transform must not remove or merge the categories of column {column}, got "
                 f"{type(model.input_transform).__name__}: give it the indices of other columns."
             )
 

@@ -419,6 +419,9 @@ def check_dtypes(s):
     except ValueError as error:
         assert "convert the network" in str(error)
     assert (dense(s.kernel, s.x1.float(), s.x2.float()) - reference).abs().max() < 1e-4 * scale
+    with torch.autocast("cpu", torch.bfloat16):
+        half = dense(single, s.x1.float(), s.x2.float())
+    assert (half.double() - reference).abs().max() < 0.1 * scale, "values under autocast are off"
     whole = (3 * s.x1).round()
     expected = dense(s.kernel, whole, s.x2)
     close(dense(s.kernel, whole.long(), s.x2), expected, "integers are not the numbers they are")

@@ -42,6 +42,7 @@ from linear_operator.utils.warnings import NumericalWarning
 from gpytorch_nkn.models import (
     NKNMultiTaskGP,
     NKNSingleTaskGP,
+    SparseNKNGP,
     SpectralGP,
     VariationalNKNGP,
     gradient_posterior,
@@ -95,6 +96,12 @@ def check_gradients_of_points(case: Case):
             expected = (value(points + shift) - value(points - shift)) / (2 * step)
         torch.testing.assert_close(gradient[0, column], expected, rtol=1e-3, atol=1e-5)
     assert gradient.abs().max() > 1e-4
+    if case.cls in (NKNSingleTaskGP, SparseNKNGP, VariationalNKNGP):
+        # other parts and the variance branch on values in GPyTorch
+        gradient = torch.func.grad(lambda x: model.posterior(x.unsqueeze(0)).mean.sum())
+        points = case.points(3).requires_grad_()
+        expected = torch.autograd.grad(model.posterior(points).mean.sum(), points)
+        torch.testing.assert_close(torch.func.vmap(gradient)(points.detach()), *expected)
 
 
 def check_gradients_of_parameters(case: Case):

@@ -9,6 +9,7 @@ from botorch.acquisition import LogExpectedImprovement
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import MixedSingleTaskGP
 from botorch.models.transforms import Normalize, Round
+from botorch.models.transforms.input import FilterFeatures
 from botorch.optim import optimize_acqf_mixed
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
@@ -100,8 +101,9 @@ def test_input_transforms_leave_codes_alone(cls, trained):
     other = cls(scale * x, function(x), cat_dims=[2], input_transform=Normalize(3))
     posteriors = [one.eval().posterior(scale * x[:5]).mean for one in (model, other)]
     torch.testing.assert_close(*posteriors)
-    with pytest.raises(ValueError, match=r"not merge the categories of column 2, got Collapse"):
-        cls(x, function(x), cat_dims=[2], input_transform=Collapse(integer_indices=[2]))
+    for transform in (Collapse(integer_indices=[2]), FilterFeatures(torch.tensor([0, 1]))):
+        with pytest.raises(ValueError, match="merge the categories of column 2, got"):
+            cls(x, function(x), cat_dims=[2], input_transform=transform)
 
 
 @pytest.mark.parametrize("cls", MODELS)
