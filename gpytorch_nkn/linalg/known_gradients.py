@@ -47,8 +47,8 @@ class _Known(Function):
     def backward(ctx, *outer: Tensor):
         if torch.is_grad_enabled():
             raise NotImplementedError(
-                "This loss has no second derivatives. With gpytorch.mlls.ExactMarginalLogLikelihood"
-                " an NKNSingleTaskGP or another GP with a dense covariance has them."
+                "This loss has no second derivatives; for an exact GP with a dense covariance, use "
+                "gpytorch.mlls.ExactMarginalLogLikelihood."
             )
         value, *gradients = ctx.saved_tensors
         scale = torch.where(value.isfinite(), outer[0], 0.0)  # infinity times zero is NaN
