@@ -23,6 +23,7 @@ from gpytorch.means import Mean
 from gpytorch.priors import LogNormalPrior, Prior
 from torch import Tensor
 
+from gpytorch_nkn._devices import normal, uniform
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.fit import check_dense
 from gpytorch_nkn.kernels import BatchKernel
@@ -153,8 +154,7 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
             )
         kernel = make_kernel(structure, num_columns, torch.Size([])).to(train_X)
         check_columns(kernel, num_columns, train_X)
-        with torch.random.fork_rng():  # BoTorch draws the task covariance
-            torch.manual_seed(0)
+        with torch.random.fork_rng():  # BoTorch draws the task covariance, replaced below
             super().__init__(
                 train_X,
                 train_Y,
@@ -176,10 +176,14 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
         check_scale(kernel, inputs)
         self.covar_module = _TaskProduct(*self.covar_module.kernels)
         self.register_load_state_dict_post_hook(transform_inputs_again)
-        for module in self.modules():
-            if isinstance(module, PositiveIndexKernel) and "IndexKernelPrior" in module._priors:
-                prior = module._priors["IndexKernelPrior"][0]  # BoTorch's lambdas cannot be pickled
-                module.register_prior("IndexKernelPrior", prior, _correlations, _set_correlations)
+        task_kernel, generator = self.covar_module.kernels[-1], torch.Generator().manual_seed(0)
+        # independent of the default dtype and device
+        task_kernel.raw_var.data.copy_(normal(task_kernel.raw_var.shape, generator))
+        factor = task_kernel.raw_covar_factor.data
+        factor.copy_(uniform(factor.shape, generator))
+        if "IndexKernelPrior" in task_kernel._priors:  # BoTorch's lambdas cannot be pickled
+            prior = task_kernel._priors["IndexKernelPrior"][0]
+            task_kernel.register_prior("IndexKernelPrior", prior, _correlations, _set_correlations)
 
     def posterior(  # type: ignore[override]
         self,

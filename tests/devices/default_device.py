@@ -89,10 +89,12 @@ def test_models(case, way, bare_device):
     """Models are on the device of their data."""
     if way == "default" and case is not case_of(case.cls):
         return
+    here = case.make(*case.data()).state_dict()
     with made_on(bare_device, way) as device:
         models.check_state(case)
-        model = case.make(*case.data())
-        assert {value.device for value in model.state_dict().values()} == {device}
+        there = case.make(*case.data()).state_dict()
+    assert {value.device for value in there.values()} == {device}
+    torch.testing.assert_close(there, here, check_device=False, equal_nan=True)
 
 
 @pytest.mark.parametrize("cls", estimators.MAKE, ids=lambda cls: cls.__name__)

@@ -688,6 +688,9 @@ def check_dtypes(case: Case):
     torch.set_default_dtype(torch.float64)
     floating = [v for v in made.state_dict().values() if v.is_floating_point()]
     assert {value.dtype for value in floating} == {torch.float64}
+    state = case.make(*case.data()).state_dict()
+    close = {"rtol": 1e-5, "atol": 1e-5, "equal_nan": True}  # start values are rounded
+    torch.testing.assert_close(made.state_dict(), state, **close)
     double = case.model()
     whole = torch.arange(2 * case.columns).view(2, -1)
     dtypes = torch.long, torch.float32, torch.float64
