@@ -18,23 +18,7 @@ def rbf(square: Tensor) -> Tensor:
     return (-0.5 * square).exp()
 
 
-def rbf_with_slope(square: Tensor) -> tuple[Tensor, Tensor]:
-    """Return values and derivatives of an RBF kernel at squared distances."""
-    value = square.mul_(-0.5).exp_()
-    return value, -0.5 * value
-
-
-def _matern12(square: Tensor) -> Tensor:
-    return (-square.sqrt()).exp()
-
-
-def _matern12_with_slope(square: Tensor) -> tuple[Tensor, Tensor]:
-    root = square.sqrt_()
-    value = (-root).exp_()
-    return value, (value / root).mul_(-0.5).masked_fill_(root == 0, 0.0)
-
-
-def _matern12_values(x1: Tensor, x2: Tensor, lengthscale: Tensor) -> Tensor:
+def _matern12(x1: Tensor, x2: Tensor, lengthscale: Tensor) -> Tensor:
     return (-distances(x1 / lengthscale, x2 / lengthscale)).exp()
 
 
@@ -42,32 +26,19 @@ def _matern32(square: Tensor) -> Tensor:
     return matern32_of(3 * square)
 
 
-def _matern32_with_slope(square: Tensor) -> tuple[Tensor, Tensor]:
-    root = square.mul_(3.0).sqrt_()
-    decay = (-root).exp_()
-    return torch.addcmul(decay, root, decay), decay.mul_(-1.5)
-
-
 def _matern52(square: Tensor) -> Tensor:
     return matern52_of(5 * square)
-
-
-def _matern52_with_slope(square: Tensor) -> tuple[Tensor, Tensor]:
-    root = square.mul_(5.0).sqrt()
-    decay = (-root).exp_()
-    slope = torch.addcmul(decay, root, decay)
-    return torch.addcmul(slope, square, decay, value=1 / 3), slope.mul_(-5 / 6)
 
 
 def _rational_quadratic(square: Tensor, alpha: Tensor) -> Tensor:
     return (-alpha * (square / (2 * alpha)).log1p()).exp()
 
 
-RBF = stationary(rbf, with_slope=rbf_with_slope, code=0)
+RBF = stationary(rbf, code=0)
 MATERN = {  # formulas by nu
-    0.5: stationary(_matern12, with_slope=_matern12_with_slope, values=_matern12_values, code=1),
-    1.5: stationary(_matern32, with_slope=_matern32_with_slope, code=2),
-    2.5: stationary(_matern52, with_slope=_matern52_with_slope, code=3),
+    0.5: Formula(_matern12, code=1),
+    1.5: stationary(_matern32, code=2),
+    2.5: stationary(_matern52, code=3),
 }
 RATIONAL_QUADRATIC = stationary(_rational_quadratic, code=4)
 COSINE = stationary(lambda square: cosine_of(math.pi**2 * square))
@@ -91,7 +62,7 @@ def wrap(
     return left, left if x1 is x2 else point(x2), others
 
 
-PERIODIC = stationary(rbf, with_slope=rbf_with_slope, points=wrap, code=5)
+PERIODIC = stationary(rbf, points=wrap, code=5)
 
 
 def linear(x1: Tensor, x2: Tensor, variance: Tensor, center: Tensor | float = 0.0) -> Tensor:

@@ -93,10 +93,10 @@ class _Parameters:
             [self._bind(factor) for factor in group.factors],
         )
 
-    def values(self, x1: Tensor, x2: Tensor, fast: bool) -> Tensor:
+    def values(self, x1: Tensor, x2: Tensor) -> Tensor:
         """Return values ``m x n`` at inputs ``m x D`` and ``n x D``."""
         parts = [
-            _group_values(group, tensors, x1, x2, fast).flatten(1)
+            _group_values(group, tensors, x1, x2).flatten(1)
             for group, tensors in zip(self.groups, self._of_groups, strict=True)
         ]
         primitives = torch.cat(parts) if len(parts) > 1 else parts[0]
@@ -110,18 +110,16 @@ class _Parameters:
         return values.view(x1.size(0), x2.size(0))
 
 
-def _group_values(group: _Group, tensors: tuple, x1: Tensor, x2: Tensor, fast: bool) -> Tensor:
+def _group_values(group: _Group, tensors: tuple, x1: Tensor, x2: Tensor) -> Tensor:
     """Return values ``G x m x n``."""
     parameters, scale, of_factors = tensors
     if group.factors:
         parts = zip(group.factors, of_factors, strict=True)
-        values = reduce(mul, [_group_values(*part, x1, x2, fast) for part in parts])
+        values = reduce(mul, [_group_values(*part, x1, x2) for part in parts])
     else:
         left = _columns(x1, group.columns)
         right = left if x1 is x2 else _columns(x2, group.columns)
-        formula = group.formula
-        evaluate = formula.fast if fast and formula.fast is not None else formula.values
-        values = evaluate(left, right, *parameters)
+        values = group.formula.values(left, right, *parameters)
     return values if scale is None else values * scale
 
 
@@ -149,7 +147,7 @@ def _layer_values(
 
 def differentiable_values(program: Program, theta: Tensor, x1: Tensor, x2: Tensor) -> Tensor:
     """Return the twice differentiable matrix ``N x M``."""
-    return _Parameters(program, theta, leaves=False).values(x1, x2, fast=False)
+    return _Parameters(program, theta, leaves=False).values(x1, x2)
 
 
 class TiledEvaluator(TileEvaluator):
@@ -226,4 +224,4 @@ class TiledEvaluator(TileEvaluator):
         x2 = x1
         if not self.symmetric or rows != columns:
             x2 = self._x2[columns].detach().requires_grad_(self._with_inputs)
-        return self._parameters.values(x1, x2, fast=True), x1, x2
+        return self._parameters.values(x1, x2), x1, x2
