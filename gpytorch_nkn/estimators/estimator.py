@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import wraps
 from textwrap import indent
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,24 @@ from gpytorch_nkn._devices import OnCPU
 from gpytorch_nkn.estimators.table_input import as_numbers, check_complete_targets, check_size
 from gpytorch_nkn.fit import Recipe, check_counts, check_number, warn_user
 
-__all__ = ["Estimator"]
+__all__ = ["Estimator", "forgets_failures"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def forgets_failures(fit: F) -> F:
+    """Remove the attributes of a previous fit before a fit, and its own if it fails."""
+
+    @wraps(fit)
+    def attempted(self: Estimator, *args: Any, **kwargs: Any) -> Any:
+        self._forget()
+        try:
+            return fit(self, *args, **kwargs)
+        except BaseException:
+            self._forget()
+            raise
+
+    return cast(F, attempted)
 
 
 class Estimator(OnCPU, BaseEstimator):
@@ -59,19 +76,9 @@ progress: Show a progress bar on a terminal.
             setattr(self, name, arguments[name])
 
     def _forget(self) -> None:
-        """Remove the attributes of a previous fit, so that a failed fit cannot predict."""
+        """Remove the attributes of a fit, so that a failed fit cannot predict."""
         for name in [n for n in vars(self) if n.endswith("_") or n in self._private_state]:
             delattr(self, name)
-
-    @contextmanager
-    def _forgetting_failures(self) -> Iterator[None]:
-        """Remove fitted attributes before a fit, and again if the fit fails."""
-        self._forget()
-        try:
-            yield
-        except BaseException:
-            self._forget()
-            raise
 
     def _checked_table(self, X: Any, y: Any, **checks: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return checked rows ``N x D`` and targets ``N`` or ``N x K`` for a fit."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -114,17 +115,21 @@ def encode_classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the sorted classes, and the code ``N`` of each label.
 
     Raises:
-        ValueError: Labels have several types, are continuous, or are of one class.
+        ValueError: Labels are not all strings or all numbers, are continuous, or of one class.
     """
     if labels.dtype == object:
         kinds = {
-            "str" if isinstance(v, str) else "number" if np.isscalar(v) else type(v).__name__
+            "number"
+            if isinstance(v, Real | np.bool_)
+            else "str"
+            if isinstance(v, str)
+            else type(v).__name__
             for v in labels.ravel()
         }
-        if len(kinds) > 1:
+        if len(kinds) > 1 or not kinds <= {"str", "number"}:
             raise ValueError(
-                f"Labels y must be of one type, got {' and '.join(sorted(kinds))}: convert them, "
-                "e.g. by y.astype(str)."
+                f"Labels y must be all strings or all numbers, got {' and '.join(sorted(kinds))}: "
+                "convert them, e.g. by y.astype(str)."
             )
         labels = np.array(labels.tolist()) if kinds == {"number"} else labels
     check_classification_targets(labels)

@@ -4,16 +4,20 @@ import inspect
 import pickle
 import re
 import time
+import warnings
 from copy import deepcopy
 from functools import partial
 from typing import get_args, get_type_hints
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_selection import SelectFromModel
+from sklearn.utils.validation import check_is_fitted
 
 from gpytorch_nkn import estimators
 from gpytorch_nkn.estimators import (
@@ -146,11 +150,15 @@ def test_every_estimator_is_registered():
 
 
 @each
-def test_copies_pickles_and_clones(cls, known):
+def test_copies_pickles_and_clones(cls, known, tmp_path):
     X, y = data(cls)
     model, expected = known
-    for other in (deepcopy(model), pickle.loads(pickle.dumps(model))):
-        np.testing.assert_allclose(values(other, X), expected, rtol=1e-10, atol=1e-12)
+    joblib.dump(model, tmp_path / "model")
+    mapped = joblib.load(tmp_path / "model", mmap_mode="r")  # as in joblib's workers: read-only
+    for other in (deepcopy(model), pickle.loads(pickle.dumps(model)), mapped):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            np.testing.assert_allclose(values(other, X), expected, rtol=1e-10, atol=1e-12)
         assert other.get_params().keys() == model.get_params().keys()
         other.fit(X[:20], y[:20])  # learns alone
     np.testing.assert_array_equal(values(model, X), expected)
@@ -158,6 +166,13 @@ def test_copies_pickles_and_clones(cls, known):
     assert repr(fresh.get_params()) == repr(model.get_params())
     with pytest.raises(NotFittedError):
         fresh.predict(X)
+
+
+@each
+def test_no_attribute_is_mistaken_for_importances_of_columns(cls, known):
+    """RFE and SelectFromModel read ``coef_`` and ``feature_importances_``."""
+    with pytest.raises(ValueError, match="should have `coef_`"):
+        SelectFromModel(known[0], prefit=True).transform(np.ones((2, 2)))
 
 
 @each
@@ -248,6 +263,8 @@ def test_bad_data_are_rejected_and_leave_nothing_fitted(cls, known):
             model.fit(broken, y)
         with pytest.raises(NotFittedError):
             model.predict(X)
+        with pytest.raises(NotFittedError):
+            check_is_fitted(model)
     for wrong in ((X[:-1], y), (X, y[:-1]), (X, None)):
         with pytest.raises((ValueError, TypeError), match="."):
             MAKE[cls]().fit(*wrong)

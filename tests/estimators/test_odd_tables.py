@@ -167,6 +167,7 @@ def test_columns_without_numbers_are_named_with_an_example(name, kind):
         (lambda: (X, np.ma.masked_greater(Y.to_numpy(), 1)), ValueError, "NaN, first in row 1"),
         (lambda: (X, Y.where(Y < 1)), ValueError, "y contains NaN"),
         (lambda: (X, Y[:9]), ValueError, "inconsistent numbers"),
+        (lambda: (X, Y.to_numpy()[None]), ValueError, "inconsistent numbers|one column, got shape"),
     ],
 )
 def test_other_tables_are_rejected(name, change, error, match):
@@ -182,7 +183,9 @@ def test_other_tables_are_rejected(name, change, error, match):
         (["a"] * N, "at least 2 classes, got 1 class"),
         (["a", None, *"ab" * 19], "contains NaN, first in row 1"),
         (Y, "(?i)unknown label type: continuous"),
-        (np.array([1, "a"] * 20, dtype=object), "one type, got number and str"),
+        (np.array([1, "a"] * 20, dtype=object), "all numbers, got number and str"),
+        (pd.cut(Y, 3), r"all numbers, got Interval: .*y\.astype\(str\)"),
+        (pd.period_range("2020", periods=N, freq="D"), "all numbers, got Period"),
     ],
 )
 def test_other_labels_are_rejected(name, labels, match):

@@ -24,7 +24,7 @@ from gpytorch_nkn.estimators.askl.askl_selection import (
 )
 from gpytorch_nkn.estimators.askl.askl_start import METHODS, start_network
 from gpytorch_nkn.estimators.askl.askl_training import Objective
-from gpytorch_nkn.estimators.estimator import Estimator
+from gpytorch_nkn.estimators.estimator import Estimator, forgets_failures
 from gpytorch_nkn.fit import Session, check_counts, check_number, warn_of_size
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
 
@@ -73,7 +73,7 @@ budget: Wall time of the training in seconds, within which learning rates decrea
     for no limit. The choice of scalings and ``gamma`` takes a few more seconds.
 """,
         "shared attributes": """
-coef_, intercept_: Weights ``D x K`` and intercepts ``K``, in units of the targets.
+feature_coef_, intercept_: Weights ``D x K`` and intercepts ``K``, in units of the targets.
 frequencies_, phases_: Frequencies ``2 x D x d`` (``1 x D x d`` if stationary) and phases ``D``, for
     the ``d`` inputs of ``input_map_``.
 input_map_: Maps rows to scaled and weighted inputs, without constant columns.
@@ -97,7 +97,7 @@ gamma_: Parameter of the RBF kernel from which initial frequencies were drawn.
     early_stopping: bool
     n_features_in_: int
     input_map_: InputMap
-    coef_: np.ndarray
+    feature_coef_: np.ndarray
     intercept_: np.ndarray
     frequencies_: np.ndarray
     phases_: np.ndarray
@@ -127,6 +127,7 @@ gamma_: Parameter of the RBF kernel from which initial frequencies were drawn.
     def _scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return scores ``N`` of outputs ``N x K``; higher is better."""
 
+    @forgets_failures
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn scalings, frequencies and weights.
 
@@ -139,18 +140,13 @@ gamma_: Parameter of the RBF kernel from which initial frequencies were drawn.
             KeyboardInterrupt: Ctrl-C was pressed before the first training step. A later Ctrl-C
                 gives a warning and keeps the best parameters so far.
         """
-        with self._forgetting_failures():
-            self._check_options()
-            table, encoded = self._read(X, y)
-            if self.budget is None:
-                warn_of_size(
-                    type(self).__name__,
-                    len(table),
-                    _MAX_UNWARNED,
-                    "every epoch uses all of them; a budget limits the time.",
-                )
-            with torch.inference_mode(False), torch.no_grad():
-                self._fit(table, encoded)
+        self._check_options()
+        table, encoded = self._read(X, y)
+        if self.budget is None:
+            advice = "every epoch uses all of them; a budget limits the time."
+            warn_of_size(type(self).__name__, len(table), _MAX_UNWARNED, advice)
+        with torch.inference_mode(False), torch.no_grad():
+            self._fit(table, encoded)
         return self
 
     def _fit(self, table: np.ndarray, encoded: np.ndarray) -> None:
@@ -197,7 +193,7 @@ gamma_: Parameter of the RBF kernel from which initial frequencies were drawn.
             for t in (network.weight.mT, network.intercept, network.frequencies, network.phases)
         )
         offset, scale = self._output_scale()
-        self.coef_, self.intercept_ = weight * scale, offset + scale * intercept
+        self.feature_coef_, self.intercept_ = weight * scale, offset + scale * intercept
         self.singular_values_ = np.linalg.svd(weight, compute_uv=False)
         rounding = max(weight.shape) * np.finfo(np.float32).eps * self.singular_values_.max()
         self.rank_ = int(np.sum(self.singular_values_ > rounding))
@@ -232,22 +228,22 @@ gamma_: Parameter of the RBF kernel from which initial frequencies were drawn.
     def features(self, X: ArrayLike) -> np.ndarray:
         """Return the learned features of rows ``M x D``, ``M x n_components``.
 
-        Their inner products are the learned kernel, and outputs are ``features(X) @ coef_ +
-        intercept_``.
+        Their inner products are the learned kernel, and outputs are ``features(X) @
+        feature_coef_ + intercept_``.
         """
         return np.concatenate(list(self._feature_blocks(X)))
 
     def _outputs(self, X: ArrayLike) -> np.ndarray:
         """Return outputs ``M x K`` in float64."""
         blocks = self._feature_blocks(X)
-        return np.concatenate([block @ self.coef_ + self.intercept_ for block in blocks])
+        return np.concatenate([block @ self.feature_coef_ + self.intercept_ for block in blocks])
 
     def _feature_blocks(self, X: ArrayLike) -> Iterator[np.ndarray]:
         """Yield features ``m x D`` of blocks of rows, in float64."""
         table = self._checked_rows(X)
         inputs = torch.from_numpy(self.input_map_(table))
         device = torch.device("cpu" if self.device is None else self.device)
-        omega, phases = (torch.from_numpy(a).to(device) for a in (self.frequencies_, self.phases_))
+        omega, phases = (torch.tensor(a, device=device) for a in (self.frequencies_, self.phases_))
         for rows in inputs.split(max(1, _BLOCK // omega[..., 0].numel())):
             cosines = torch.add(phases, rows.to(device) @ omega.mT).cos_().sum(0)
             yield cosines.mul_(feature_scale(*omega.shape[:2])).cpu().numpy()
@@ -264,7 +260,7 @@ gamma_: Parameter of the RBF kernel from which initial frequencies were drawn.
             kernel has an output scale and needs no ``ScaleKernel``.
         """
         check_is_fitted(self)
-        pairs = torch.from_numpy(self.frequencies_)
+        pairs = torch.tensor(self.frequencies_)
         kernel = NonStationarySpectralKernel(
             pairs.size(1),
             pairs.size(2),
@@ -272,6 +268,6 @@ gamma_: Parameter of the RBF kernel from which initial frequencies were drawn.
             stationary=len(pairs) == 1,
             learn_frequencies=learn_frequencies,
         ).double()
-        kernel.initialize(lengthscale=1.0, phases=torch.from_numpy(self.phases_))
+        kernel.initialize(lengthscale=1.0, phases=torch.tensor(self.phases_))
         kernel.frequencies = pairs.expand(2, -1, -1)
         return kernel

@@ -25,7 +25,7 @@ from gpytorch_nkn.estimators.dank.dank_selection import (
 )
 from gpytorch_nkn.estimators.dank.dual import Block, hadamard_factor
 from gpytorch_nkn.estimators.dank.relevance import RelevanceKernel
-from gpytorch_nkn.estimators.estimator import Estimator
+from gpytorch_nkn.estimators.estimator import Estimator, forgets_failures
 from gpytorch_nkn.fit import check_counts, check_number, warn_of_size
 
 __all__ = ["FOLDS", "BaseDANK"]
@@ -93,6 +93,7 @@ cv_results_: List of all candidates, :class:`~gpytorch_nkn.estimators.Candidate`
     n_clusters: int | str
     n_features_in_: int
 
+    @forgets_failures
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn the kernel and the SVMs.
 
@@ -105,18 +106,16 @@ cv_results_: List of all candidates, :class:`~gpytorch_nkn.estimators.Candidate`
         Raises:
             ValueError: An option, the kernel, ``X`` or ``y`` is invalid.
         """
-        with self._forgetting_failures():
-            self._check_options()
-            table, target = self._read(X, y)
-            warn_of_size(
-                type(self).__name__,
-                len(table),
-                _MAX_UNWARNED,
-                "the SVM uses support vectors of clusters of about 1,500 rows; "
-                f"{type(self).__name__.replace('DANK', 'ASKL')} learns from all rows in minutes.",
-            )
-            table = table.copy()  # predictions need the training rows
-            self._fit(table, target)
+        self._check_options()
+        table, target = self._read(X, y)
+        warn_of_size(
+            type(self).__name__,
+            len(table),
+            _MAX_UNWARNED,
+            "the SVM uses support vectors of clusters of about 1,500 rows; "
+            f"{type(self).__name__.replace('DANK', 'ASKL')} learns from all rows in minutes.",
+        )
+        self._fit(table.copy(), target)  # predictions need the training rows
         return self
 
     def learned_kernel(self, X: ArrayLike, Y: ArrayLike | None = None) -> np.ndarray:

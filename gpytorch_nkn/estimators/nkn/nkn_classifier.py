@@ -20,6 +20,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor
 
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
+from gpytorch_nkn.estimators.estimator import forgets_failures
 from gpytorch_nkn.estimators.nkn.ensemble import of_held_out_rows, release_some
 from gpytorch_nkn.estimators.nkn.table_estimator import TableEstimator
 from gpytorch_nkn.estimators.nkn.table_models import (
@@ -120,6 +121,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
     ):
         self._set_options(locals())
 
+    @forgets_failures
     def fit(self, X: ArrayLike, y: ArrayLike) -> NKNClassifier:
         """Learn from a table.
 
@@ -135,7 +137,6 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
             RuntimeError: Every start of every network failed.
             KeyboardInterrupt: Ctrl-C was pressed before the first training step.
         """
-        self._forget()
         structures = self._check_parameters()
         session = Session(budget=self.budget)
         rows, labels = self._read(X, y, structures)

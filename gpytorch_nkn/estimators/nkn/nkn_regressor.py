@@ -18,6 +18,7 @@ from sklearn.utils import check_random_state
 
 from gpytorch_nkn.averaging import TRANSFORMS, PredictiveMixture, Transform, as_bounds
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP, max_exact_rows
+from gpytorch_nkn.estimators.estimator import forgets_failures
 from gpytorch_nkn.estimators.nkn.counts import (
     COUNTS,
     RATES,
@@ -204,6 +205,7 @@ class NKNRegressor(ColumnPredictions):
     ):
         self._set_options(locals())
 
+    @forgets_failures
     def fit(
         self,
         X: ArrayLike,
@@ -236,9 +238,9 @@ class NKNRegressor(ColumnPredictions):
             RuntimeError: Every start of every network failed.
             KeyboardInterrupt: Ctrl-C was pressed before the first training step.
         """
-        self._forget()
         self._check_parameters()
         self._warn_of_order(X, noise_variance=noise_variance, exposure=exposure)
+        self._has_exposures = exposure is not None
         if has_columns(y):
             return self._fit_columns(X, y, exposure=exposure, noise_variance=noise_variance)
         return self._fit(X, y, noise_variance, exposure)

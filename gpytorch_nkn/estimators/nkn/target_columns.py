@@ -17,7 +17,7 @@ from sklearn.utils import check_array, check_consistent_length, check_random_sta
 from gpytorch_nkn.averaging import MixturePredictions
 from gpytorch_nkn.estimators.nkn.table_estimator import TableEstimator
 from gpytorch_nkn.estimators.table_input import as_numbers
-from gpytorch_nkn.fit import Session
+from gpytorch_nkn.fit import Session, warn_user
 
 __all__ = ["ColumnPredictions", "by_column", "has_columns"]
 
@@ -38,13 +38,14 @@ def by_column(method: F) -> F:
 
     @wraps(method)
     def applied(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if not hasattr(self, "estimators_"):
-            return method(self, *args, **kwargs)
         call = described.bind(self, *args, **kwargs)
         call.apply_defaults()
         _, X, *_ = call.args
         arguments = dict(list(call.arguments.items())[2:])
         arguments |= arguments.pop("inputs", {})
+        self._warn_of_order(X, **arguments)
+        if not hasattr(self, "estimators_"):
+            return method(self, *args, **kwargs)
         number, missing = len(self.estimators_), None
         if method.__name__ == "standardised_inputs":
             raise ValueError(
@@ -71,6 +72,7 @@ class ColumnPredictions(MixturePredictions, RegressorMixin, TableEstimator):
     """Fits and predictions of targets ``N x K``, with a regressor for each column."""
 
     _candidate_transforms: Callable[..., Any]  # check of the targets
+    _has_exposures = False  # whether the fit had exposures
     _fit: Callable[..., Any]  # fit to the observed rows of one column
 
     predict_quantiles = by_column(MixturePredictions.predict_quantiles)
@@ -78,17 +80,29 @@ class ColumnPredictions(MixturePredictions, RegressorMixin, TableEstimator):
     log_predictive_density = by_column(MixturePredictions.log_predictive_density)
     standardised_inputs = by_column(TableEstimator.standardised_inputs)
 
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+    def score(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        exposure: ArrayLike | None = None,
+    ) -> float:
         """Return the coefficient of determination of targets ``M``, or its mean over columns.
 
         Args:
             X: Rows ``M x D``.
             y: Targets ``M`` or ``M x K``, with NaN where a target was not observed.
             sample_weight: Weights ``M`` of the rows.
+            exposure: As in :meth:`predict`. Without it, ``y`` is compared with rates.
         """
+        mean = self.predict(X, exposure=exposure)
+        self._warn_of_order(X, y=y, sample_weight=sample_weight)
+        if exposure is None and self._has_exposures:
+            warn_user("The fit had exposures: score(..., exposure=...) compares counts, not rates.")
         if not hasattr(self, "estimators_"):
-            return super().score(X, y, sample_weight)
-        y, mean = self._targets_like_fit(y), self.predict(X)
+            return float(r2_score(y, mean, sample_weight=sample_weight))
+        y = self._targets_like_fit(y)
         check_consistent_length(mean, y, sample_weight)
         weights = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight)
         scores = [
@@ -107,6 +121,7 @@ class ColumnPredictions(MixturePredictions, RegressorMixin, TableEstimator):
     def _fit_columns(self, X: Any, y: Any, **inputs: ArrayLike | None) -> Any:
         """Fit a clone to the observed rows of each column."""
         values = _targets(y)
+        check_consistent_length(X, values)
         number, observed = values.shape[1], ~np.isnan(values)
         names = tuple(y.columns if isinstance(y, pd.DataFrame) else range(number))
         for name, targets, rows in zip(names, values.T, observed.T, strict=True):

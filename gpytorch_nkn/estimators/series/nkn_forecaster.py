@@ -13,7 +13,7 @@ from sklearn.base import RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpytorch_nkn.averaging import TRANSFORMS, Transform, as_bounds
-from gpytorch_nkn.estimators.estimator import Estimator
+from gpytorch_nkn.estimators.estimator import Estimator, forgets_failures
 from gpytorch_nkn.estimators.series.candidates import QUALITIES, check_network
 from gpytorch_nkn.estimators.series.covariates import Covariates
 from gpytorch_nkn.estimators.series.member import Member
@@ -152,6 +152,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         tags.input_tags.two_d_array = False
         return tags
 
+    @forgets_failures
     def fit(
         self,
         x: ArrayLike,
@@ -187,7 +188,6 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
                 ``structure`` is neither a name nor a network.
             RuntimeError: No candidate could be trained; the message lists the reasons.
         """
-        self._forget()
         self._check_parameters()
         observed = Observations.read(x, y, covariates, noise_variance)
         observed.check(self.transform, self.bounds)

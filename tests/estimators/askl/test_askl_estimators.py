@@ -69,15 +69,15 @@ def test_every_method_learns_and_is_what_it_is_called(method, loss):
 def test_predictions_are_linear_in_the_features():
     X, y = rings()
     model = classifier().fit(X, y)
-    outputs = model.features(X) @ model.coef_ + model.intercept_
+    outputs = model.features(X) @ model.feature_coef_ + model.intercept_
     np.testing.assert_allclose(model.decision_function(X), outputs)
-    assert model.coef_.shape == (60, 4) and model.intercept_.shape == (4,)
+    assert model.feature_coef_.shape == (60, 4) and model.intercept_.shape == (4,)
     # the features as the paper writes them, of the inputs that the network sees
     (omega, other), seen = model.frequencies_, model.input_map_(X)
     waves = np.cos(seen @ omega.T + model.phases_) + np.cos(seen @ other.T + model.phases_)
     np.testing.assert_allclose(model.features(X), waves / np.sqrt(2 * 60), atol=1e-9)
     model = classifier().fit(X, np.where(y > 1, "out", "in"))
-    outputs = model.features(X) @ model.coef_ + model.intercept_
+    outputs = model.features(X) @ model.feature_coef_ + model.intercept_
     np.testing.assert_allclose(model.decision_function(X), outputs[:, 1] - outputs[:, 0])
     assert set(model.predict(X)) == {"in", "out"}
 
@@ -112,7 +112,7 @@ def test_rank_falls_as_the_penalty_grows():
     for penalty in (1e-5, 1.5, 3.0, 9.0):
         model = classifier(weight_penalty=penalty).fit(X[:200, ::2], y[:200])
         ranks.append(model.rank_)
-        values = np.linalg.svd(model.coef_, compute_uv=False)
+        values = np.linalg.svd(model.feature_coef_, compute_uv=False)
         np.testing.assert_allclose(model.singular_values_, values, rtol=1e-5, atol=1e-6)
     assert ranks == sorted(ranks, reverse=True) and len(set(ranks)) == 4
     assert ranks[0] >= 9 and ranks[-1] == 0
@@ -185,11 +185,11 @@ def test_several_targets_are_learned_together():
     model = regressor(max_iter=40).fit(X, both)
     new, truth = table(300, seed=1)
     found = model.predict(new)
-    assert found.shape == (300, 3) and model.coef_.shape == (60, 3)
+    assert found.shape == (300, 3) and model.feature_coef_.shape == (60, 3)
     np.testing.assert_allclose(found[:, 0], truth, atol=0.4 * truth.std())
     np.testing.assert_allclose(found[:, 1], -1e3 * found[:, 0], rtol=0.02)
     np.testing.assert_allclose(found[:, 2], 7.0, atol=0.1)  # a constant one is predicted as such
-    outputs = model.features(new) @ model.coef_ + model.intercept_
+    outputs = model.features(new) @ model.feature_coef_ + model.intercept_
     np.testing.assert_allclose(found, outputs, rtol=1e-6)
     assert regressor().fit(X, y[:, None]).predict(X).shape == (200, 1)
 

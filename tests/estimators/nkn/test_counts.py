@@ -8,9 +8,11 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from scipy.special import logsumexp
 from scipy.stats import nbinom, norm, poisson
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.linear_model import PoissonRegressor
-from sklearn.metrics import mean_poisson_deviance
+from sklearn.metrics import mean_poisson_deviance, r2_score
+from sklearn.model_selection import cross_validate
 
 from gpytorch_nkn.estimators import NKNRegressor
 from gpytorch_nkn.estimators.nkn import nkn_regressor as module
@@ -94,6 +96,26 @@ def test_rates_and_intervals_with_exposure(likelihood):
     _, of_rate = model.predict(new, return_std=True, observation_noise=False)
     smooth = model.sample_y(new[:3], 4000, observation_noise=False)
     np.testing.assert_allclose(smooth.std(1), of_rate[:3], rtol=0.1)
+
+
+def test_scores_of_counts_take_exposures():
+    X, exposure, y, _ = drawn(90)
+    model = counter().fit(X, y, exposure=exposure)
+    expected = r2_score(y, exposure * model.predict(X))
+    assert expected > 0.3 and model.score(X, y, exposure=exposure) == pytest.approx(expected)
+    with pytest.warns(UserWarning, match=r"had exposures: score\(\.\.\., exposure=\.\.\.\)"):
+        assert model.score(X, y) == pytest.approx(r2_score(y, model.predict(X)))
+    with config_context(enable_metadata_routing=True):
+        model.set_fit_request(exposure=True).set_score_request(exposure=True)
+        routed = cross_validate(model, X, y, params={"exposure": exposure}, cv=2)
+    first = np.arange(90) < 45
+    model = clone(model).fit(X[~first], y[~first], exposure=exposure[~first])
+    own = r2_score(y[first], model.predict(X[first], exposure=exposure[first]))
+    assert routed["test_score"][0] == pytest.approx(own)
+    shuffled = pd.Series(exposure).sample(frac=1, random_state=0)
+    for call in (model.predict, model.predict_interval, model.sample_y):
+        with pytest.warns(UserWarning, match=r"exposure\.loc\[X\.index\]"):
+            call(pd.DataFrame(X), exposure=shuffled)
 
 
 def test_posterior_of_one_column_is_close_to_sampling():
