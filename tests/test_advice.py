@@ -100,6 +100,7 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "make it a pandas.DataFrame": "estimators/nkn/test_table_times.py",
     "matched by position: if this is wrong, pass {}.loc[X.index]": "estimators/test_odd_tables.py",
     "divide it by a constant": "estimators/test_odd_tables.py",
+    "only in type or spaces: convert it as in fit": "estimators/nkn/test_table_columns.py",
     "they held numbers in fit; convert": "estimators/nkn/test_table_times.py",
     "convert them, e.g. by y.astype(str)": "estimators/nkn/test_nkn_classifier.py",
     "make categories by .astype(str)": "estimators/test_odd_tables.py",

@@ -118,10 +118,7 @@ progress: Show a progress bar on a terminal.
         return table
 
     def _check_names(self, X: Any, *, reset: bool) -> None:
-        """Raise a ``ValueError`` if column names repeat, or differ from the names in ``fit``.
-
-        Scikit-learn checks only names that are strings.
-        """
+        """Raise a ``ValueError`` if column names repeat, or differ from the names in ``fit``."""
         names = X.columns if isinstance(X, pd.DataFrame) else None
         if names is not None and not names.is_unique:
             repeated = names[names.duplicated()].unique().tolist()
@@ -131,7 +128,9 @@ progress: Show a progress bar on a terminal.
             )
         if reset:
             self._names = names
-        elif not (names is None or self._names is None or hasattr(self, "feature_names_in_")):
+        elif names is not None and hasattr(self, "feature_names_in_"):
+            validate_data(self, X, reset=False, skip_check_array=True)
+        elif names is not None and self._names is not None:
             if not names.equals(self._names):
                 raise ValueError(
                     f"The columns of X must be {self._names.tolist()} as in fit, got "

@@ -119,11 +119,7 @@ def encode_classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     if labels.dtype == object:
         kinds = {
-            "number"
-            if isinstance(v, Real | np.bool_)
-            else "str"
-            if isinstance(v, str)
-            else type(v).__name__
+            "number" if isinstance(v, Real | np.bool_) else type(v).__name__.rstrip("_")  # np.str_
             for v in labels.ravel()
         }
         if len(kinds) > 1 or not kinds <= {"str", "number"}:

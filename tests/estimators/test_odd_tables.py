@@ -121,6 +121,10 @@ def test_columns_in_another_order_are_rejected(name, names):
         (table.iloc[:, [0, 0]], "unique name"),
         (table.iloc[:0], "0 sample"),
         (table.iloc[:, :1], "as in fit|now missing"),
+        (
+            table.set_axis(["z", "y"], axis=1).astype(object).replace(X.iloc[0, 0], "w"),
+            "in fit|now",
+        ),
     ):
         with pytest.raises(ValueError, match=match):
             model.predict(odd)

@@ -112,6 +112,14 @@ class TableColumns:
         codes = np.where(missing, np.nan, positions)
         new = (positions < 0) & ~missing
         codes[new] = len(categories) + pd.factorize(plain[new])[0]
+        similar = {str(value).strip(): value for value in categories}
+        for value in plain[new].unique():
+            if (text := str(value).strip()) in similar:
+                warn_user(
+                    f"Column {values.name!r} has the new category {value!r}, which differs from "
+                    f"{similar[text]!r} of the fit only in type or spaces: convert it as in fit."
+                )
+                break
         return codes
 
 

@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -45,6 +47,16 @@ def test_codes_follow_the_values_and_new_ones_are_like_no_other():
     pd.testing.assert_frame_equal(X, before)  # the table is left as it was
     numbers = pd.DataFrame({"a": ["1", "2"], "b": [True, False]})
     assert not TableColumns.of(numbers.assign(a=[1, 2])).categories
+
+
+@pytest.mark.parametrize(("known", "new"), [([3, 7], "7"), (["7", "x"], 7), (["x", "y"], "x ")])
+def test_new_categories_that_look_like_known_ones_give_a_warning(known, new):
+    categories = TableColumns.of(pd.DataFrame({"kind": pd.Categorical(known)}))
+    with pytest.warns(UserWarning, match=f"new category {new!r}.*only in type or spaces"):
+        categories(pd.DataFrame({"kind": ["z", new]}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # as advised, and for categories that are really new
+        categories(pd.DataFrame({"kind": [*known, "z"]}))
 
 
 def test_levels_of_categories_are_learned(fitted):
