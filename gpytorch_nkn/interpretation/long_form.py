@@ -124,6 +124,7 @@ def long_form(model: ExactGP) -> ExactGP:
     offsets, scales = (torch.as_tensor(v).to(rows).expand(len(values)) for v in affine)
     offset, scale = offsets.mean(), scales.square().mean().sqrt()
     factors, shifts = scales / scale, (offsets - offset) / scale
+    codes = torch.tensor(values, device=rows.device)
     noise = _noise(model.likelihood, values)
     if isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
         likelihood: Likelihood = FixedNoiseGaussianLikelihood(noise * factors[tasks].square())
@@ -131,9 +132,8 @@ def long_form(model: ExactGP) -> ExactGP:
         likelihood = HadamardGaussianLikelihood(
             values[-1] + 1, noise_constraint=Positive(), task_feature_index=column
         ).to(rows)
-        likelihood.noise = torch.ones_like(likelihood.noise).index_copy(
-            0, torch.tensor(values, device=rows.device), noise * factors.square()
-        )
+        noises = torch.ones_like(likelihood.noise)
+        likelihood.noise = noises.index_copy(0, codes, noise * factors.square())
     other_columns = [other for other in range(inputs.size(-1)) if other != column]
     with_task = isinstance(model, MultiTaskGP)
     long = LongFormGP(
@@ -142,7 +142,7 @@ def long_form(model: ExactGP) -> ExactGP:
         _convert(kernel, torch.tensor(other_columns, device=rows.device), column, factors),
         _TaskMean(model.mean_module, column, with_task, factors, shifts),
         likelihood,
-        _TaskInputs(getattr(model, "input_transform", None), column, with_task, values),
+        _TaskInputs(getattr(model, "input_transform", None), column, with_task, codes),
         column,
         _units(model, column, values, float(offset), float(scale)),
     )
@@ -256,15 +256,15 @@ class _TaskInputs(InputTransform):
     values: Tensor
 
     def __init__(
-        self, base: InputTransform | None, column: int, with_task: bool, values: list[int]
+        self, base: InputTransform | None, column: int, with_task: bool, values: Tensor
     ) -> None:
         super().__init__()
         self.base, self.column, self.with_task = base, column, with_task
-        self.register_buffer("values", torch.tensor(values))
+        self.register_buffer("values", values)
 
     def transform(self, X: Tensor) -> Tensor:
         """Return inputs ``... x N x (D + 1)`` of the kernel."""
-        matches = X[..., self.column].unsqueeze(-1) == self.values.to(X.device)
+        matches = X[..., self.column].unsqueeze(-1) == self.values
         if not bool(matches.any(-1).all()):
             raise ValueError(
                 f"Tasks must be among {self.values.tolist()}, got "

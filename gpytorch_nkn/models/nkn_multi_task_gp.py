@@ -23,7 +23,7 @@ from gpytorch.means import Mean
 from gpytorch.priors import LogNormalPrior, Prior
 from torch import Tensor
 
-from gpytorch_nkn._devices import normal, uniform
+from gpytorch_nkn._devices import normal, on_cpu, uniform
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.fit import check_dense
 from gpytorch_nkn.kernels import BatchKernel
@@ -241,10 +241,12 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
         return X
 
 
+@on_cpu()  # BoTorch makes indices on the default device
 def _correlations(kernel: PositiveIndexKernel) -> Tensor:
     return kernel._lower_triangle_corr
 
 
+@on_cpu()
 def _set_correlations(kernel: PositiveIndexKernel, value: Tensor) -> None:
     kernel._set_lower_triangle_corr(value)
 

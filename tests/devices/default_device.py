@@ -8,6 +8,7 @@ without one. Models and kernels then are there, or where their data are; estimat
 """
 
 import inspect
+from contextlib import suppress
 from copy import deepcopy
 from functools import partial
 
@@ -27,6 +28,7 @@ from gpytorch_nkn.grids import inpaint
 from gpytorch_nkn.kernels import GradientKernel, NeuralKernelNetwork
 from gpytorch_nkn.layers import Activation, Layer, Linear, Product
 from gpytorch_nkn.models import (
+    TRAINERS,
     NKNSingleTaskGP,
     StructureEnsembleGP,
     VariationalNKNGP,
@@ -35,6 +37,7 @@ from gpytorch_nkn.models import (
 )
 from tests.devices import made_on
 from tests.estimators import test_contract as estimators
+from tests.fit.test_trainers import QUICK, short_starts
 from tests.kernels.contract import dense
 from tests.kernels.registry import REGISTRY
 from tests.models import contract as models
@@ -97,6 +100,18 @@ def test_models(case, way, bare_device):
     torch.testing.assert_close(there, here, check_device=False, equal_nan=True)
 
 
+@pytest.mark.parametrize("way", ["data", "default"])
+@pytest.mark.parametrize("case", [c for c in CASES if c is case_of(c.cls)], ids=lambda c: c.name)
+def test_training_and_interpretation(case, way, bare_device):
+    with made_on(bare_device, way):
+        model = case.make(*case.data())
+        with short_starts():
+            TRAINERS[case.cls](model, **QUICK.get(case.cls, QUICK[NKNSingleTaskGP]))
+        for function in (interpretation.expand, interpretation.decompose, interpretation.report):
+            with suppress(NotImplementedError, TypeError, ValueError):
+                function(model)
+
+
 @pytest.mark.parametrize("cls", estimators.MAKE, ids=lambda cls: cls.__name__)
 def test_estimators_are_on_the_cpu(cls, bare_device):
     X, _ = estimators.data(cls)
@@ -116,7 +131,6 @@ def test_functions(way, bare_device):
         x[:, 1] = x[:, 1].flip(0).square()
         model = NKNSingleTaskGP(x, x.sin().sum(-1, keepdim=True))
         fit_bo_model(model, max_iterations=2)
-        interpretation.decompose(model)
         interpretation.effects(model, samples=64)
         interpretation.report_search(model)
         kernel = NeuralKernelNetwork.time_series().to(x)
