@@ -39,6 +39,7 @@ _MAX_PREFILLED = 0.02  # largest fraction of wide holes that are interpolated be
 _MAX_PREFILLED_ERROR = 0.5  # largest squared error of thin holes interpolated before training
 _BLOCKS, _THIN_BLOCKS = 12, 3  # numbers of held-out blocks
 _RESTARTS = 3  # default number of starts if cells are missing in training
+_PARAMETERS = 4  # effective number of parameters of the kernel of a dimension
 _TRAINING_DTYPE = torch.float32  # training in float64 finds the same kernels, but takes longer
 _MAX_UNWARNED = 300_000  # largest grid without a warning
 _SMOOTH_TIME = 0.2  # fraction of the budget for the smooth interpolants
@@ -183,7 +184,7 @@ def inpaint(
     kernels = _kernels(structure, values.ndim - 1)
     if restarts is None and structure != "texture":
         restarts = 1
-    names = [interpolants] if isinstance(interpolants, str) else interpolants
+    names = [interpolants] if isinstance(interpolants, str) else [*dict.fromkeys(interpolants)]
     if not names or not set(names) <= set(INTERPOLANTS):
         raise ValueError(f"interpolants must be one or more of {INTERPOLANTS}, got {interpolants}.")
     center, scale = _location(values, axes)
@@ -365,7 +366,7 @@ class _Channels:
             for mixture in self.mixtures:
                 means = scored.block_means(torch.as_tensor(mixture.blocks, device=device))
                 in_blocks = (mean.double().cpu().numpy().reshape(fill.shape) for mean in means)
-                mixture.add("kernel", fill, in_blocks)
+                mixture.add("kernel", fill, in_blocks, _PARAMETERS * fill[0].ndim)
 
 
 def _split_holes(missing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -424,8 +425,8 @@ def _check(
     image: ArrayLike, mask: ArrayLike | None, channel_axis: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return values and missing cells ``C x n_1 x ...``; C is 1 without channels."""
-    given: np.ma.MaskedArray = np.ma.asarray(image)
-    values: np.ndarray = np.ma.getdata(given)
+    given = _array(image)
+    values: np.ndarray = np.ma.getdata(given, subok=False)
     if values.dtype.kind not in "fiub":
         raise TypeError(f"image must hold real numbers, got an array of {values.dtype}.")
     values, shape = values.astype(float), values.shape
@@ -443,7 +444,7 @@ def _check(
     missing = front(np.isnan(values) | np.ma.getmaskarray(given))
     values = front(values)
     if mask is not None:
-        array: np.ndarray = np.ma.filled(np.ma.asarray(mask), 1)
+        array: np.ndarray = np.ma.filled(_array(mask), 1)
         if array.dtype.kind not in "fiub" or not np.isfinite(array.astype(float)).all():
             raise TypeError(f"mask must hold booleans or finite numbers, got {array.dtype}.")
         if array.shape not in (shape, values.shape[1:]):
@@ -460,6 +461,14 @@ def _check(
     return values, missing
 
 
+def _array(values: ArrayLike) -> np.ma.MaskedArray:
+    """Return an array of any array or tensor, without gradients."""
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()  # NumPy has no bfloat16
+        values = values.double() if values.is_floating_point() else values
+    return np.ma.asarray(values)
+
+
 def _check_noise(
     noise_variance: ArrayLike | None,
     values: np.ndarray,
@@ -469,7 +478,7 @@ def _check_noise(
     """Return known noise variances ``C x n_1 x ...``, 0 at missing cells; None if all are 0."""
     if noise_variance is None:
         return None
-    noise: np.ndarray = np.ma.filled(np.ma.asarray(noise_variance), np.nan)
+    noise: np.ndarray = np.ma.filled(_array(noise_variance), np.nan)
     if channel_axis is not None and noise.ndim == values.ndim:
         noise = np.moveaxis(noise, channel_axis, 0)
     if noise.dtype.kind not in "fiu" or noise.shape not in ((), values.shape, values.shape[1:]):

@@ -19,6 +19,8 @@ _DOMINANT_WEIGHT = 0.8  # the mixture is a single interpolant if both of its wei
 _BOX_RADIUS = 3  # radius of the box of the local variance, in cells
 _MAX_CELLS = 20_000  # largest number of held-out cells in the fit of the variance
 _COVERED_BLOCKS = 0.8  # fraction of blocks in which 95 % intervals must cover 95 % of the cells
+_UNTESTED = 8.0  # largest ratio of mean distances along a dimension, holes to blocks
+_PRIOR = 0.5  # twice the concentration above 1 of a Dirichlet prior on fractions of the variance
 _MIN_CALIBRATION = 0.5  # smallest calibration factor of variances
 _MIN_STD = 1e-4  # smallest standard deviation of standardised values
 
@@ -33,10 +35,11 @@ class Mixture:
     The non-negative weights u sum to one, and so do v; they minimise the squared errors in held-out
     blocks. The variance is a positive combination of a constant, the squared disagreement of the
     interpolants, and local variances times functions of d. Its coefficients maximise the
-    likelihood of the blocks. A calibration factor then makes 95 % intervals cover 95 % of the cells
-    in 80 % of the blocks. A second factor is :math:`1 + 2 / m`, about the variance of a t
-    distribution with m degrees of freedom. The number m counts the cubes of side
-    :math:`2 d_{\max}` with scored cells.
+    likelihood of the blocks, with a Dirichlet prior on their fractions. A calibration factor then
+    makes 95 % intervals cover 95 % of the cells in 80 % of the blocks. A second factor is
+    :math:`(m + 1) / (m - 1)`, Akaike's final prediction error for one parameter. The number m
+    counts the cubes of side :math:`2 d_{\max}` with scored cells. Without scored cells, the
+    variance is that of the known values, times this factor for their number.
 
     Args:
         values: Standardised values ``C x n_1 x ... x n_P`` of C channels.
@@ -66,6 +69,7 @@ class Mixture:
         self.values = values
         self.missing = missing
         self.cells = missing & cells
+        self._known = int((~missing).reshape(len(missing), -1).sum(1).min())
         self.names = list(names)
         distance = np.stack([distance_transform_edt(hole) for hole in missing])
         self._longest = longest = float(distance[self.cells].max())
@@ -75,10 +79,23 @@ class Mixture:
                 self._cases.append(_Case(values, missing | block, smoother, names, longest))
         self.blocks = blocks[: len(self._cases) - 1]
 
-    def add(self, name: str, fill: np.ndarray, in_blocks: Iterable[np.ndarray]) -> None:
-        """Add an interpolant: values ``C x n_1 x ...`` of the image, and without each block."""
+    def add(
+        self, name: str, fill: np.ndarray, in_blocks: Iterable[np.ndarray], num_parameters: int = 0
+    ) -> None:
+        """Add an interpolant with parameters that were trained on all known cells.
+
+        Args:
+            name: Name of the interpolant.
+            fill: Interpolated values ``C x n_1 x ... x n_P``.
+            in_blocks: The same without each block. Their errors are increased, because the
+                parameters were trained on the blocks, too.
+            num_parameters: Effective number of parameters.
+        """
         self.names.insert(0, name)
+        optimism = math.sqrt(_prediction_error(self._known, num_parameters))
         for case, values in zip(self._cases, (fill, *in_blocks), strict=True):
+            truth = np.where(self.missing, values, self.values)
+            values = truth + optimism * (values - truth)
             case.stack = np.concatenate([values[case.missing][None], case.stack])
 
     def least_error(self) -> float:
@@ -101,27 +118,37 @@ class Mixture:
                 for stack, depth, truth, case, cells in parts
             ]
             count = sum(self._count_cubes(cells, case) for *_, case, cells in parts)
-            terms = _coefficients(blocks) * (1 + 2 / count)
+            terms = _coefficients(blocks, count) * _prediction_error(count, 1)
             variance[self.cells] = terms @ hole.features(weights)[:, inside]
         else:
-            variance[self.cells] = 1.0
+            variance[self.cells] = _prediction_error(self._known, 1)
         variance[self.cells] = np.maximum(variance[self.cells], _MIN_STD**2)
         return mean, variance, dict(zip(self.names, weight.mean(1).tolist(), strict=True))
 
     def _scored(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, _Case, np.ndarray]]:
         """Return interpolants ``K x S``, depths, values, case and mask of S scored cells per block.
 
-        The mask selects the scored cells among the missing cells of the case.
+        The mask selects the scored cells among the missing cells of the case. Without cells as near
+        to known ones as the missing cells, the nearest are scored. The list is empty if distances
+        along a dimension are much shorter than in the holes: in a known row, cells show no errors
+        across it.
         """
-        known, sides = np.argwhere(~self.missing)[:, 1:], self.missing.shape[1:]
-        if ((np.ptp(known, axis=0) == 0) & (np.array(sides) > 1)).any():
-            return []  # known cells in one row or column show no errors across it
+        pairs = list(zip(self._cases[1:], self.blocks, strict=True))
+        held = [(~self.missing & block)[case.missing] for case, block in pairs]
+        depths = [case.depth[cells] for (case, _), cells in zip(pairs, held, strict=True)]
+        limit = max(1.0, min((depth.min() for depth in depths if depth.size), default=1.0))
         parts = []
-        for case, block in zip(self._cases[1:], self.blocks, strict=True):
-            cells = (~self.missing & block)[case.missing] & (case.depth <= 1)
+        for (case, _), cells in zip(pairs, held, strict=True):
+            cells = cells & (case.depth <= limit)
             if cells.any():
-                truth = self.values[case.missing][cells]
-                parts.append((case.stack[:, cells], case.depth[cells], truth, case, cells))
+                truth, depth = self.values[case.missing][cells], np.minimum(case.depth[cells], 1.0)
+                parts.append((case.stack[:, cells], depth, truth, case, cells))
+        if parts:
+            hole = self._cases[0]
+            offset = hole.offset[:, self.cells[hole.missing]].mean(1)
+            tested = np.mean([case.offset[:, cells].mean(1) for *_, case, cells in parts], 0)
+            if (offset > _UNTESTED * tested + 1).any():
+                return []
         return parts
 
     def _count_cubes(self, cells: np.ndarray, case: _Case) -> int:
@@ -190,7 +217,10 @@ class _Case:
         stack = [fills[name][missing] for name in names]
         self.stack = np.reshape(stack, (len(stack), int(missing.sum())))
         self.variances = variances[:, missing]
-        distance = np.stack([distance_transform_edt(hole) for hole in missing])[missing]
+        nearest = [distance_transform_edt(h, return_indices=True)[1] for h in missing]
+        steps = np.abs(np.stack(nearest, 1) - np.indices(missing.shape[1:], np.int32)[:, None])
+        self.offset = steps[:, missing]  # P x cells, from the nearest known cells
+        distance = np.sqrt(np.square(self.offset).sum(0))
         self.depth = np.log(distance) / max(np.log(longest), np.log(2.0))
         self.distance = distance / longest
 
@@ -205,6 +235,11 @@ class _Case:
         )
 
 
+def _prediction_error(count: int, num_parameters: int) -> float:
+    """Return Akaike's ratio of variances of errors of new data and of ``count`` training data."""
+    return (count + num_parameters) / max(count - num_parameters, 1)
+
+
 def _combine(
     stack: np.ndarray, depth: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -214,7 +249,7 @@ def _combine(
     return (weight * stack).sum(0), weight
 
 
-def _coefficients(blocks: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+def _coefficients(blocks: Sequence[tuple[np.ndarray, np.ndarray]], count: int) -> np.ndarray:
     """Return coefficients ``J``, given errors ``S`` and features ``J x S`` of each block."""
     error = np.concatenate([error for error, _ in blocks])
     features = np.concatenate([f for _, f in blocks], 1)
@@ -230,7 +265,11 @@ def _coefficients(blocks: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray
         variance = terms @ features + _MIN_STD**2
         ratio = squares / variance
         slope = features @ (weight * (1 - ratio) / variance)
-        return float(weight @ (np.log(variance) + ratio)), slope * terms
+        value = weight @ (np.log(variance) + ratio)
+        fractions = terms / terms.sum()
+        value -= _PRIOR / count * np.log(fractions).sum()
+        gradient = slope * terms - _PRIOR / count * (1 - len(terms) * fractions)
+        return float(value), gradient
 
     equal = max(float(weight @ squares), _MIN_STD**2) / len(features)
     start = np.full(len(features), np.log(equal))

@@ -2,6 +2,7 @@ import importlib
 
 import numpy as np
 import pytest
+import torch
 from scipy.ndimage import gaussian_filter
 
 from gpytorch_nkn.grids import inpaint
@@ -154,6 +155,73 @@ def test_intervals_cover_what_is_extrapolated(quick, first, shape, seeds):
         covered[kind] = np.mean(inside)
     assert min(covered.values()) > 0.7, covered
     assert 0.85 < np.mean(list(covered.values())) < 0.998, covered
+
+
+@pytest.mark.parametrize("share", [0.02, 0.08])
+def test_few_known_cells_are_interpolated_almost_as_well_as_with_the_true_kernel(share):
+    shape, noise, width = (40, 42), 0.1, 2.5  # white noise, smoothed: an RBF kernel
+    cells, covered, ratios = np.indices(shape).reshape(2, -1).T, [], []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        image = gaussian_filter(rng.normal(size=shape), width, mode="wrap")
+        image = image * 2 * width * np.sqrt(np.pi) + noise * rng.normal(size=shape)
+        known = (rng.permutation(image.size) < share * image.size).reshape(shape)
+        result = inpaint(np.where(known, image, np.nan), progress=False)
+        error = (result.mean - image)[~known]
+        covered.append((np.abs(error) < 1.96 * result.std[~known]).mean())
+        steps = np.abs(cells[:, None] - cells[known.ravel()])
+        steps = np.minimum(steps, np.array(shape) - steps)  # the smoothing wraps around
+        kernel = np.exp(-np.square(steps).sum(-1) / (4 * width**2))
+        own = kernel[known.ravel()] + noise**2 * np.eye(known.sum())
+        best = (kernel @ np.linalg.solve(own, image[known])).reshape(shape)
+        ratios.append(np.sqrt(np.square(error).mean() / np.square(best - image)[~known].mean()))
+    assert 0.88 < np.mean(covered) < 0.995, covered
+    assert np.mean(ratios) < 1.3, ratios
+
+
+def test_known_lines_show_errors_across_them(quick):
+    rng = np.random.default_rng(2)
+    image = gaussian_filter(rng.normal(size=(40, 40)), (1.2, 8))  # long along the rows
+    image = image / image.std()
+    rows = np.zeros(image.shape, dtype=bool)
+    rows[1::3] = True
+    stripes = inpaint(np.where(rows, np.nan, image), progress=False)
+    assert (np.abs(stripes.mean - image) < 1.96 * stripes.std)[rows].mean() > 0.85
+    band = np.ones(image.shape, dtype=bool)
+    band[20:22] = False
+    std = inpaint(np.where(band, np.nan, image), progress=False).std[band]
+    assert 0.9 * image[20:22].std() < std.min() and std.max() < 2 * image[20:22].std()
+
+
+@pytest.mark.parametrize("few", [3, 6])
+def test_intervals_of_few_known_cells_are_wide(quick, few):
+    rng, inside = np.random.default_rng(few), []
+    for _ in range(5):
+        image = rng.normal(size=(6, 7))
+        mask = (rng.permutation(42) >= few).reshape(image.shape)
+        result = inpaint(image, mask, progress=False)
+        inside.append((np.abs(result.mean - image) < 1.96 * result.std)[mask].mean())
+    assert np.mean(inside) > 0.75, inside
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda image: torch.tensor(image, requires_grad=True),
+        lambda image: torch.tensor(image).bfloat16(),
+        lambda image: image.astype(np.float16).tolist(),
+        lambda image: np.ma.masked_invalid(image).astype(np.float32),
+        lambda image: np.asfortranarray(image)[::-1][::-1],
+    ],
+)
+def test_arrays_and_tensors_of_any_kind(convert):
+    image, mask = ramp()
+    image[mask] = np.nan
+    expected = inpaint(image, interpolants="harmonic").filled
+    names = ["harmonic", "harmonic"]  # counts once
+    result = inpaint(convert(image), interpolants=names)
+    np.testing.assert_allclose(result.filled, expected, atol=0.02)
+    assert result.weights == {"harmonic": 1.0} and np.array_equal(result.missing, mask)
 
 
 def test_scratches_are_filled_alike_whatever_else_is_missing(quick):

@@ -34,7 +34,8 @@ def test_a_fill_that_is_right_in_the_blocks_is_taken_alone(channels):
     np.testing.assert_array_equal(mean[missing], truth[missing])
     np.testing.assert_array_equal(mean[~missing], values[~missing])
     assert (variance[~missing] == 0).all()
-    assert np.sqrt(variance[missing]) == pytest.approx(0.03, rel=0.5)  # the noise
+    std = np.sqrt(variance[missing])  # the noise, and what four blocks do not exclude
+    assert std.mean() == pytest.approx(0.03, rel=0.7) and std.max() < 0.09
 
 
 def test_weights_are_positive_and_sum_to_one_and_wrong_fills_get_none():

@@ -95,14 +95,15 @@ def hole_blocks(
 
 
 def is_scattered(missing: np.ndarray) -> bool:
-    """Return whether missing cells have about as many observed neighbours as random cells."""
-    alike = num_seen = 0
-    for dim in range(missing.ndim):
-        first, second = np.moveaxis(missing, dim, 0)[:-1], np.moveaxis(missing, dim, 0)[1:]
-        alike += 2 * (first & second).sum()
-        num_seen += first.sum() + second.sum()
-    # missing neighbours: the grid's fraction for random cells, near 1 in holes
-    return bool(alike < 0.5 * (1 + missing.mean()) * num_seen)
+    """Return whether neighbours along every dimension are missing about as if at random."""
+    rare = missing if missing.mean() <= 0.5 else ~missing
+    for dim in range(rare.ndim):
+        first, second = np.moveaxis(rare, dim, 0)[:-1], np.moveaxis(rare, dim, 0)[1:]
+        alike, num_seen = 2 * (first & second).sum(), first.sum() + second.sum()
+        # rare neighbours of rare cells: their fraction of the grid if random, near 1 in lines
+        if alike > 0.5 * (1 + rare.mean()) * num_seen:
+            return False
+    return True
 
 
 def _moved(

@@ -119,6 +119,14 @@ def test_scattered_cells(share):
     assert len(blocks) == 3 and not (blocks & missing).any()
 
 
+def test_missing_lines_are_held_out_as_lines():
+    missing = np.zeros((24, 20), dtype=bool)
+    missing[1::3] = True
+    assert not is_scattered(missing) and not is_scattered(~missing)
+    blocks = hole_blocks(missing, 3)
+    assert len(blocks) and (blocks.any(2) == blocks.all(2)).all()
+
+
 def test_no_room_at_all():
     almost = np.ones((6, 6), dtype=bool)
     almost[0, 0] = almost[5, 5] = False
