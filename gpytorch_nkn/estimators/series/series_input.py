@@ -60,6 +60,8 @@ def as_times(x: Any) -> pd.Index:
         x = x.iloc[:, 0]
     if isinstance(x, pd.Index | pd.Series):
         index = pd.Index(x)
+        if isinstance(index.dtype, pd.ArrowDtype):
+            index = pd.Index(index.array.__arrow_array__().to_pandas(), name=index.name)
         return index if index.dtype != object else _of_objects(index.to_numpy(), index.name)
     x = _to_cpu(x)
     if isinstance(x, np.ma.MaskedArray):

@@ -4,8 +4,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gpytorch_nkn.estimators.series.covariates import covariate_frame
 from gpytorch_nkn.estimators.series.many_series import _times
 from gpytorch_nkn.estimators.series.series_input import as_time, as_times
+
+try:
+    import pyarrow as pa
+except ImportError:
+    pa = None
 
 
 def test_dates_beyond_the_nanoseconds_of_pandas():
@@ -37,3 +43,26 @@ def test_times_with_a_change_of_the_clock_are_local():
     pd.testing.assert_index_equal(as_times(known), index, exact=False)
     far = [pd.Timestamp("2024-01-01 09:00-05:00"), pd.Timestamp("2024-01-01 09:00+01:00")]
     assert str(as_times(far).tz) == "UTC"
+
+
+DAYS = pd.date_range("2024-01-01", periods=5, name="day")
+ZONED = DAYS.tz_localize("Europe/Berlin")
+INDICES = {"dates as objects": (pd.Index(DAYS.date, name="day"), DAYS)}
+if pa is not None:
+    INDICES |= {
+        "timestamps": (DAYS.astype(pd.ArrowDtype(pa.timestamp("us"))), DAYS),
+        "time zone": (ZONED.astype(pd.ArrowDtype(pa.timestamp("ns", "Europe/Berlin"))), ZONED),
+        "days": (pd.Index(DAYS.date, dtype=pd.ArrowDtype(pa.date32()), name="day"), DAYS),
+        "durations": ((DAYS - DAYS[0]).astype(pd.ArrowDtype(pa.duration("us"))), DAYS - DAYS[0]),
+    }
+
+
+@pytest.mark.parametrize("kind", INDICES)
+def test_times_of_every_type_are_the_same_times(kind):
+    index, plain = INDICES[kind]
+    for times in (index, pd.Series(index), pd.DataFrame({"day": index})):
+        pd.testing.assert_index_equal(as_times(times).as_unit("ns"), plain)
+    values = pd.Series(np.arange(5.0), index)
+    if plain.dtype.kind == "M":  # rows of covariates and known noise are selected by date
+        found = covariate_frame(values.iloc[[3, 1, 4, 0, 2]], plain)
+        np.testing.assert_array_equal(found.to_numpy()[:, 0], values)
