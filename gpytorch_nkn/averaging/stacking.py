@@ -124,7 +124,7 @@ def stack_predictions(
     uniform = np.full(WIDTHS.size, 1 / WIDTHS.size)
     for _ in range(_ROUNDS):  # coordinate ascent
         before = factor_weights
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", under="ignore"):
             if learned:
                 by_model = logsumexp(logs, axis=1, b=factor_weights[:, None])
                 fractions = stacking_weights(by_model)

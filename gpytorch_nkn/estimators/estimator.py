@@ -26,6 +26,7 @@ def forgets_failures(fit: F) -> F:
     """Remove the attributes of a previous fit before a fit, and its own if it fails."""
 
     @wraps(fit)
+    @np.errstate(under="ignore")  # small densities underflow
     def attempted(self: Estimator, *args: Any, **kwargs: Any) -> Any:
         self._forget()
         try:

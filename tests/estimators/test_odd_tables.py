@@ -131,6 +131,9 @@ def test_columns_in_another_order_are_rejected(name, names):
 
 
 def test_columns_are_named_by_the_data_frame():
+    if pa is not None:
+        model = fitted("NKNRegressor", pa.Table.from_pandas(X))
+        assert model.columns_ == tuple(model.feature_names_in_) == ("a", "b")
     model = fitted("NKNRegressor", X.assign(c=WORDS).set_axis([0, 1, 7], axis=1))
     assert model.columns_ == ("0", "1", "7") and model.categories_ == {"7": ("x", "z")}
 

@@ -83,8 +83,8 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
         self.x_offset_, self.x_scale_ = self.standardisation_.offset, self.standardisation_.scale
         used = self.standardisation_.used
         names = ["x"] if len(used) == 1 else [f"x{number}" for number in range(len(used))]
-        if self._names is not None:
-            names = list(map(str, self._names))
+        named = getattr(self, "feature_names_in_", self._names)  # strings, also of polars
+        names = names if named is None else list(map(str, named))
         self.columns_ = tuple(name for name, is_used in zip(names, used, strict=True) if is_used)
         used = codes[used] if codes.size else codes
         self._cat_dims = tuple(np.flatnonzero(used).tolist())
