@@ -398,7 +398,7 @@ def test_a_frozen_likelihood_and_mean_stay_to_the_bit(trainer):
 MORE = {
     "max_iterations": 12,
     "recipe": Recipe(adam_steps=0, lbfgs_iterations=30),
-    "likelihood_steps": 60,
+    "likelihood_steps": 250,
     "block_steps": 0,
 }
 

@@ -414,7 +414,8 @@ def check_columns_of_transforms(case: Case):
     columns = torch.arange(case.columns)
     transforms = [FilterFeatures(columns[:1]), FilterFeatures(columns.flip(0))]
     if case.columns > 1:
-        transforms += [InteractionFeatures()]
+        if inputs.device.type == torch.get_default_device().type:  # of BoTorch's indices
+            transforms += [InteractionFeatures()]
         transforms += [
             AppendFeatures(feature_set=torch.tensor([[0.5]]), transform_on_train=True),
             AppendFeatures(f=lambda x: x[..., :1].square().unsqueeze(-2), transform_on_train=True),
