@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from scipy import special, stats
 
+from gpytorch_nkn.averaging import PredictiveMixture, Transform
 from gpytorch_nkn.interpretation.source import FittedGP
 from gpytorch_nkn.linalg import ExactPosterior
 
@@ -71,6 +72,13 @@ class LeaveOneOut:
         drawn = lower + np.random.default_rng(seed).uniform(size=lower.shape) * (upper - lower)
         z_scores = stats.norm.ppf(np.clip(drawn, np.finfo(float).tiny, 1 - np.finfo(float).epsneg))
         return LeaveOneOut(self.mean, self.std, *_test(z_scores), of_all=True)
+
+    def of_counts(self, transform: Transform, scaled: np.ndarray, seed: int) -> LeaveOneOut:
+        """Return scores of counts, given their transformed values ``N``."""
+        mixture = PredictiveMixture(np.ones(1), self.mean[None], self.std[None], (transform,))
+        counts = transform.inverse(scaled)
+        ranks = np.stack([mixture.below(counts - 1), mixture.below(counts)])
+        return replace(self.with_ranks(ranks, seed), of_all=False)
 
 
 def _test(z_scores: np.ndarray) -> tuple[np.ndarray, tuple[Coverage, ...], float]:

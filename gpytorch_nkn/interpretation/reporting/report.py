@@ -277,6 +277,9 @@ def report(
         split = decompose_gp(gp)
         bar.update()
         y, ahead, loo = held_out([(1.0, gp)])
+        transform = getattr(gp.estimator, "transform_", None)  # of a series
+        if transform is not None and transform.whole:
+            ahead, loo = (scores.of_counts(transform, y, seed) for scores in (ahead, loo))
         ranks = getattr(gp.estimator, "held_out_ranks_", None)
         if ranks is not None:  # of the mixture, with the likelihood of the targets
             loo = loo.with_ranks(ranks, seed)

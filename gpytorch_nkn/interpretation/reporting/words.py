@@ -59,6 +59,9 @@ def describe_component(
     elif component.has_mean:
         kind, facts = "trend", _trend_facts(x, mean, targets_std, units)
         facts["walks"] = _random_walks(component, units)
+        shifts = any(role_of(f) == "step" for term in component.terms for f in term.factors)
+        if shifts and facts["shape"] in ("steeper", "flatter"):
+            facts["shape"] = ""
     else:
         facts["name"] = words_of(component.terms[0], units) if kind == "other" else component.name
         kind = "other"
@@ -71,13 +74,13 @@ def _trend_facts(
     """Return facts on the posterior mean of a trend."""
     change = float(np.ptp(mean))
     facts = {"rises": bool(mean[-1] > mean[0]), "unit": singular(units.x_unit)}
-    if change <= _MAX_LEVEL_RANGE * targets_std:
-        level = _with_unit(_level(mean.mean(), mean, targets_std, units), units)
-        return facts | {"shape": "level", "end": level}
     facts |= {
-        name: _level(value, mean, change, units)
+        name: _level(value, mean, max(change, _MAX_LEVEL_RANGE * targets_std), units)
         for name, value in (("start", mean[0]), ("low", mean.min()), ("high", mean.max()))
     }
+    if change <= _MAX_LEVEL_RANGE * targets_std or facts["low"] == facts["high"]:
+        level = _with_unit(_level(mean.mean(), mean, targets_std, units), units)
+        return facts | {"shape": "level", "end": level}
     facts["end"] = _with_unit(_level(mean[-1], mean, change, units), units)
     line = np.polyval(np.polyfit(x - x[0], mean, 1), x - x[0])
     slope = (mean[-1] - mean[0]) / (x[-1] - x[0])

@@ -12,7 +12,7 @@ from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKerne
 from gpytorch.likelihoods import GaussianLikelihood
 from scipy import stats
 
-from gpytorch_nkn.estimators import NKNRegressor
+from gpytorch_nkn.estimators import NKNForecaster, NKNRegressor
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.interpretation import decompose, expand, report, simplify
 from gpytorch_nkn.kernels import NeuralKernelNetwork
@@ -186,3 +186,23 @@ def test_numbers_are_of_observations_and_not_of_working_targets(likelihood):
     ends = [np.exp(end) if of_counts else end for end in (centre - half, centre + half)]
     np.testing.assert_allclose([found.forecast.lower, found.forecast.upper], ends, rtol=1e-5)
     np.testing.assert_allclose(found.fit.data[1], np.exp(y) if of_counts else y, rtol=1e-6)
+
+
+@pytest.mark.parametrize("rate", [0.4, 4.0])
+def test_independent_counts_show_no_misfit(rate):
+    y = np.random.default_rng(3).poisson(rate, 120).astype(float)
+    forecaster = NKNForecaster(quality="fast", progress=False, random_state=0)
+    found = report(forecaster.fit(np.arange(120.0), y), seed=0, progress=False)
+    for scores in (found.ahead, found.held_out):
+        assert scores.p_value > 0.05 and all(c.p_value > 0.01 for c in scores.coverage)
+    assert "too" not in " ".join(found.checks)
+    assert "between 0 and 0" not in str(found)
+
+
+def test_a_level_shift_is_not_reported_as_a_trend_that_gets_steeper():
+    t = np.arange(84.0)
+    y = 50 + 5 * np.sin(2 * np.pi * t / 12) + 15 * (t > 50)
+    y += np.random.default_rng(3).normal(0, 0.5, 84)
+    forecaster = NKNForecaster(quality="fast", seasons=[12], progress=False, random_state=0)
+    found = str(report(forecaster.fit(t, y), seed=0, progress=False))
+    assert "level shift" in found and "steeper" not in found and "flatter" not in found
