@@ -139,7 +139,15 @@ class LaplaceGP(GP):
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
     def __call__(self, x: Tensor) -> MultivariateNormal:
-        """Return the prior (training mode) or the latent posterior (eval mode) at ``M x D``."""
+        """Return the prior (training mode) or the latent posterior (eval mode) at ``M x D``.
+
+        Raises:
+            ValueError: ``x`` has another number of columns or a value that is not finite.
+        """
+        width = self.train_inputs[0].size(-1)
+        if x.dim() < 2 or x.size(-1) != width:
+            raise ValueError(f"x must be ... x M x {width}, got shape {tuple(x.shape)}.")
+        check_finite(x=x)
         if self.training:
             return super().__call__(x)
         mode, x = self._mode_found(), x.to(self.train_inputs[0].dtype)

@@ -155,6 +155,11 @@ def test_fit_best_of_trains_it_and_copies_predict_alike(case):
 
 def test_wrong_data_and_likelihoods_are_rejected():
     model = make("bernoulli")
+    for wrong in (X[:, :1], X[0]):
+        with pytest.raises(ValueError, match=r"must be ... x M x \d, got shape"):
+            model(wrong)
+    with pytest.raises(ValueError, match="x must be finite, got 60 values"):
+        model(torch.nan * X)
     with pytest.raises(ValueError, match="must be N x D.*got shapes"):
         model.set_train_data(X[:5])
     with pytest.raises(ValueError, match="must be finite"):
