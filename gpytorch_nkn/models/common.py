@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -133,8 +134,9 @@ def check_likelihood(
 def check_support(name: str, targets: Tensor, likelihood: Likelihood, shape: torch.Size) -> None:
     """Raise a ValueError unless targets have finite densities at zero latent values."""
     try:
-        with torch.no_grad():
-            density = likelihood(targets.new_zeros(shape)).log_prob(targets)
+        with torch.no_grad(), targets.device:  # GPyTorch creates tensors on the default device
+            moved = deepcopy(likelihood).to(targets)  # the user may move a model after this check
+            density = moved(targets.new_zeros(shape)).log_prob(targets)
         reason = "" if density.isfinite().all() else "a density is not finite"
     except (ValueError, RuntimeError) as error:
         reason = str(error).partition(", but found")[0]  # PyTorch appends all values

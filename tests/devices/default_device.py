@@ -19,7 +19,8 @@ import torch
 from botorch.acquisition import qLogExpectedImprovement
 from botorch.optim import optimize_acqf
 from botorch.sampling.pathwise import draw_matheron_paths
-from gpytorch.likelihoods import SoftmaxLikelihood
+from gpytorch.likelihoods import BernoulliLikelihood, SoftmaxLikelihood, StudentTLikelihood
+from gpytorch.means import ConstantMean
 
 import gpytorch_nkn.layers
 from gpytorch_nkn import interpretation, plotting
@@ -29,13 +30,14 @@ from gpytorch_nkn.kernels import GradientKernel, NeuralKernelNetwork
 from gpytorch_nkn.layers import Activation, Layer, Linear, Product
 from gpytorch_nkn.models import (
     TRAINERS,
+    LaplaceGP,
     NKNSingleTaskGP,
     StructureEnsembleGP,
     VariationalNKNGP,
     fit_variational_gp,
     gradient_posterior,
 )
-from tests.devices import made_on
+from tests.devices import WAYS, made_on
 from tests.estimators import test_contract as estimators
 from tests.fit.test_trainers import QUICK, short_starts
 from tests.kernels.contract import dense
@@ -110,6 +112,24 @@ def test_training_and_interpretation(case, way, bare_device):
         for function in (interpretation.expand, interpretation.decompose, interpretation.report):
             with suppress(NotImplementedError, TypeError, ValueError):
                 function(model)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("likelihood", [BernoulliLikelihood, StudentTLikelihood])
+def test_laplace_gp(likelihood, way, bare_device):
+    """As GPyTorch's models, it is moved after its construction."""
+
+    def predictions():
+        x = torch.linspace(0, 1, 12).unsqueeze(-1)
+        y = (x[:, 0] > 0.5).to(x)
+        kernel = NeuralKernelNetwork.tabular(1)
+        return LaplaceGP(x, y, likelihood(), ConstantMean(), kernel).to(x).eval()(x).mean
+
+    expected = predictions()
+    with made_on(bare_device, way) as device:
+        found = predictions()
+    assert found.device == device
+    torch.testing.assert_close(found, expected, check_device=False)
 
 
 @pytest.mark.parametrize("cls", estimators.MAKE, ids=lambda cls: cls.__name__)
