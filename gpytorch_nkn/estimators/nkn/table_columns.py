@@ -33,7 +33,7 @@ class TableColumns:
     Dates become days since the first date of the fit; durations, days; and categories, codes.
     """
 
-    first: dict[Any, pd.Timestamp | None]  # first date in UTC by column; None for durations
+    first: dict[Any, pd.Timestamp | None]  # first date by column; None for durations
     categories: dict[Any, pd.Index]  # by column, in the order of their codes
 
     @classmethod
@@ -47,7 +47,8 @@ class TableColumns:
         for label, column in _columns(X) if isinstance(X, pd.DataFrame) else ():
             kind = _kind(column)
             if kind in ("dates", "durations"):
-                first[label] = _dates(column).min() if kind == "dates" else None
+                zone = getattr(next(iter(column.dropna()), None), "tzinfo", None) or "UTC"
+                first[label] = _dates(column).min().tz_convert(zone) if kind == "dates" else None
             elif kind:
                 values = _plain(column.dropna()).unique()
                 ordered = sorted(values, key=lambda v: (str(v), repr(v)))
@@ -58,9 +59,9 @@ class TableColumns:
 
     @property
     def first_dates(self) -> dict[str, np.datetime64]:
-        """First date in UTC of each column of dates."""
+        """First date of each column of dates, in its time zone."""
         dates = {c: first for c, first in self.first.items() if first is not None}
-        return {str(c): first.tz_convert(None).to_datetime64() for c, first in dates.items()}
+        return {str(c): first.tz_localize(None).to_datetime64() for c, first in dates.items()}
 
     def mask(self, X: Any) -> np.ndarray:
         """Return the mask ``D`` of the categorical columns, empty without any."""

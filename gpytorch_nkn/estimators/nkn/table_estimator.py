@@ -36,7 +36,7 @@ results_: Training records, :class:`gpytorch_nkn.fit.FitResult`, by name of the 
 members_: Members of the mixture, as pairs of the name of a network and the number of its start.
 x_offset_, x_scale_: Standardisation of the columns in use.
 categories_: Categories by column.
-first_dates_: First dates in UTC by column, for columns of dates.
+first_dates_: First dates by column, for columns of dates, in the time zone of the column.
 missing_fractions_: Fractions of missing values in the columns ``D`` of the fit.
 columns_: Names of the columns in use: without constant columns, unless ``structure`` contains a
     kernel, which needs all columns.

@@ -215,7 +215,7 @@ def effects_of(
     main = [study.main_effect(int(i), rows, float(first[i])) for i in shown[:max_effects]]
     chosen = study.largest_pairs(first, total, variance, max_effects) if variance > 0 else []
     rows = study.rows(_PAIR_ROWS)
-    both = [study.pair_effect(pair, rows, variance) for pair in chosen]
+    both = [study.pair_effect(pair, rows, variance, total[[*pair]].min()) for pair in chosen]
     both.sort(key=lambda effect: -effect.share)
     scale = units.of_model(units.targets)
     scale = "" if scale == units.targets else scale.removeprefix("the ")
@@ -260,8 +260,8 @@ class _Study:
         if dim > 1:
             indices = sobol_indices(func=predict, n=number, dists=dists, rng=self.rng)
             varies = np.ptp(inputs, axis=0) > 0
-            total = np.where(varies, indices.total_order, 0)
-            first = indices.first_order.clip(0, total)  # within the exact bounds
+            total = np.where(varies, indices.total_order, 0).clip(max=1)  # within the exact bounds
+            first = indices.first_order.clip(0, total)
         else:
             predict(inputs.T)
         variance = float(np.var(np.concatenate(values)))
@@ -295,8 +295,10 @@ class _Study:
         levels, shown = (units.levels(column, grid),), (units.dates(column, grid),)
         return Effect(names[0], (column,), names, shown, levels, mean, *bounds, data, share)
 
-    def pair_effect(self, columns: tuple[int, int], rows: np.ndarray, variance: float) -> Effect:
-        """Return the interaction of two columns with its share of the variance."""
+    def pair_effect(
+        self, columns: tuple[int, int], rows: np.ndarray, variance: float, total: float
+    ) -> Effect:
+        """Return the interaction of two columns with its share of the variance, up to ``total``."""
         units = self.units
         grids = tuple(self.grid(column, _PAIR_POINTS) for column in columns)
         at = dict(zip(columns, (grids[0][:, None, None], grids[1][:, None]), strict=True))
@@ -310,6 +312,7 @@ class _Study:
         quantiles = [self.quantiles(column, _SHARE_POINTS) for column in columns]
         points = np.stack(np.meshgrid(*quantiles, indexing="ij"), -1)
         share = _interaction_variance(RegularGridInterpolator(grids, mean)(points)) / variance
+        share = min(share, float(total))
         names = tuple(units.names[column] for column in columns)
         codes, shown = (
             tuple(map(units.levels, columns, grids)),

@@ -57,6 +57,18 @@ def test_effects_and_reports_show_dates(tmp_path):
     found.save(tmp_path / "report.html")  # the figures accept dates, also of the pair
 
 
+def test_first_dates_are_in_the_time_zone_of_their_column():
+    days = pd.Series(pd.date_range("2020-03-01", periods=4, tz="Asia/Tokyo"))
+    for column in (
+        days,
+        days.astype(object),
+        days.where(days.index > 4),
+        days.dt.tz_localize(None),
+    ):
+        first = TableColumns.of(pd.DataFrame({"when": column})).first_dates["when"]
+        assert np.isnat(first) or first == np.datetime64("2020-03-01")
+
+
 def test_times_that_changed_are_rejected():
     X = pd.DataFrame({"when": DATES, "a": DAYS})
     model = regressor().fit(X, np.sin(DAYS / 40))
