@@ -142,7 +142,7 @@ def fit_variational_gp(
             targets, likelihood = y, model.likelihood
             if not is_gaussian:
                 state.finish_epoch()  # kept if training on blocks decreases the bound
-                targets, likelihood = state.pseudo_targets(), make_likelihood(shape)
+                targets, likelihood = state.pseudo_targets(), make_likelihood(shape).to(x)
             learn_on_blocks(
                 x,
                 targets,

@@ -179,6 +179,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         if input_transform is not None:
             self.input_transform = input_transform.eval()
         self.to(train_X)
+        self.likelihood.to(train_X)  # nodes of GPyTorch's quadrature, which are not buffers
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> VariationalNKNGP:
         inner: Any = self.model  # BoTorch does not move its data
