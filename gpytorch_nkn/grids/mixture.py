@@ -38,8 +38,8 @@ class Mixture:
     likelihood of the blocks, with a Dirichlet prior on their fractions. A calibration factor then
     makes 95 % intervals cover 95 % of the cells in 80 % of the blocks. A second factor is
     :math:`(m + 1) / (m - 1)`, Akaike's final prediction error for one parameter. The number m
-    counts the cubes of side :math:`2 d_{\max}` with scored cells. Without scored cells, the
-    variance is that of the known values, times this factor for their number.
+    counts the cubes of side :math:`2 d_{\max}` with scored cells in any block. Without scored
+    cells, the variance is that of the known values, times this factor for their number.
 
     Args:
         values: Standardised values ``C x n_1 x ... x n_P`` of C channels.
@@ -117,7 +117,7 @@ class Mixture:
                 (truth - _combine(stack, depth, weights)[0], case.features(weights)[:, cells])
                 for stack, depth, truth, case, cells in parts
             ]
-            count = sum(self._count_cubes(cells, case) for *_, case, cells in parts)
+            count = self._count_cubes(parts)
             terms = _coefficients(blocks, count) * _prediction_error(count, 1)
             variance[self.cells] = terms @ hole.features(weights)[:, inside]
         else:
@@ -151,10 +151,10 @@ class Mixture:
                 return []
         return parts
 
-    def _count_cubes(self, cells: np.ndarray, case: _Case) -> int:
+    def _count_cubes(self, parts: Sequence) -> int:
         """Count the cubes, with sides of twice the longest distance, that have scored cells."""
-        positions = np.argwhere(case.missing)[cells, 1:]
-        cubes = (positions - positions.min(0)) // math.ceil(2 * self._longest)
+        positions = [np.argwhere(case.missing)[cells, 1:] for *_, case, cells in parts]
+        cubes = np.concatenate(positions) // math.ceil(2 * self._longest)
         return len(np.unique(cubes, axis=0))
 
     def _weights(self, parts: Sequence) -> np.ndarray:
