@@ -101,7 +101,7 @@ def _of_objects(values: np.ndarray, name: Any) -> pd.Index:
     moments = pd.DatetimeIndex(pd.to_datetime(values, utc=True), name=name)
     offsets = pd.to_timedelta([None if pd.isna(time) else time.utcoffset() for time in values])
     is_naive = offsets.isna() & moments.notna()
-    if is_naive.any() or offsets.max() - offsets.min() > _CLOCK_CHANGE:
+    if is_naive.any() or not offsets.max() - offsets.min() <= _CLOCK_CHANGE:  # or all are NaT
         return moments
     warn_user(
         "The clock changes within the times: they are local times, and offsets from UTC are "

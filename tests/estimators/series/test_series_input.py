@@ -1,3 +1,4 @@
+import warnings
 from datetime import date, timedelta
 
 import numpy as np
@@ -24,10 +25,11 @@ def test_lists_of_durations_are_days():
 
 
 @pytest.mark.parametrize(
-    "x", [[None, date(2020, 1, 1)], [date(2020, 1, 1), None], pd.to_timedelta([None, 1])]
+    "x", [[None, date(2020, 1, 1)], [date(2020, 1, 1), None], pd.to_timedelta([None, 1]), [pd.NaT]]
 )
 def test_missing_times_are_named_wherever_they_are(x):
-    with pytest.raises(ValueError, match="1 missing"):
+    with pytest.raises(ValueError, match="1 missing"), warnings.catch_warnings():
+        warnings.simplefilter("error")
         as_time(x)
 
 
