@@ -93,7 +93,7 @@ def test_python_blocks_run_in_order_in_one_namespace(path, blocks, tmp_path, mon
 
 
 # Pages that show what their code prints; `python docs/figures/start.py` writes it below each block.
-SHOWING = [path for path in PAGES if path.parent.name in ("start", "howto") and path.stem != "csv"]
+SHOWING = [path for path in PAGES if path.parent.name in ("start", "howto")]
 SHOWING = [ROOT / "README.md", *SHOWING]
 
 

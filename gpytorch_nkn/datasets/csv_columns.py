@@ -20,6 +20,7 @@ __all__ = [
     "choose",
     "count_rows",
     "melted",
+    "month_numbers",
     "rows_with_time",
     "selected",
 ]
@@ -109,6 +110,27 @@ def melted(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
         frame[part] = frame[part].str.replace(_AROUND, "", regex=True).str.replace(".", "-")
         return selected(frame.sort_index(kind="stable"), reading)
     return frame
+
+
+def month_numbers(frame: pd.DataFrame, reading: Reading) -> dict[str, dict[str, str]]:
+    """Return numbers of months named in another language, by column, beside a column of years.
+
+    The rows of a full year give their order; three names must begin as in English: Jan, Mars, Sept.
+    """
+    numbers: dict[str, dict[str, str]] = {}
+    months = MONTH.split("|")
+    years = [name for name in frame if frame[name].str.fullmatch(_YEAR).all()]
+    texts = [name for name in frame if (frame[name].map(kind) == "text").all()]
+    for name in texts if years and len(frame) else []:
+        groups = frame[[years[0], name]].drop_duplicates().groupby(years[0], sort=False)[name]
+        full = next(([*names] for _, names in groups if len(names) == 12), [])
+        for order in (full, full[::-1]):
+            begins = [cell[:3].lower() for cell in order]
+            is_month = 3 <= sum(map(str.__eq__, begins, months)) < 12
+            if is_month and frame[name].isin(order).all():
+                numbers[name] = {cell: f"{i + 1}" for i, cell in enumerate(order)}
+                reading.note(f"{order[0]!r} to {order[-1]!r} in {name!r} are months 1 to 12.")
+    return numbers
 
 
 def _part(cells: pd.Series) -> str:
@@ -202,16 +224,22 @@ def choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], str, 
 
 
 def _rising(frame: pd.DataFrame, numbers: list[str], timely: set[str], target: str | None) -> str:
-    """Choose the time in a table without dates: a column of rising or falling numbers."""
+    """Choose the time in a table without dates: a column of rising or falling numbers.
+
+    Beside repeated years, the numbers must have equal steps or a usual name.
+    """
     if len(numbers) + (target is not None) < 2:
         names = [name for name in frame if name != target]
         return max(names, key=lambda n: (bool(re.fullmatch(TIME_NAMES, n)), n not in numbers))
+    years = [name for name in numbers if frame[name].str.fullmatch(_YEAR).all()]
+    has_years = any(frame[name].duplicated().any() for name in years)
     ranks = {}
     for name in numbers:
         values = pd.to_numeric(frame[name].str.replace(",", "."), errors="coerce").dropna()
         steps, is_full = values.diff().iloc[1:], 2 * len(values) > len(frame)
         rises = is_full and bool((steps > 0).all() or (steps < 0).all())
-        ranks[name] = (name in timely, rises, rises and steps.nunique() <= 1)
+        is_even = rises and steps.nunique() <= 1
+        ranks[name] = (name in timely, rises and (is_even or not has_years), is_even)
     best = max(ranks, key=ranks.__getitem__)  # the first of these
     if not any(ranks[best]):
         raise ValueError(

@@ -557,6 +557,26 @@ def test_covariates_stand_beside_values_and_in_rows_that_follow(read, tmp_path):
         read(text, **options)
 
 
+GERMAN = "Januar Februar M\u00e4rz April Mai Juni Juli August September Oktober November Dezember"
+POLISH = "sty lut mar kwi maj cze lip sie wrz pa\u017a lis gru"
+
+
+@pytest.mark.parametrize("names", [GERMAN, "ene feb mar abr may jun jul ago sep oct nov dic"])
+@pytest.mark.parametrize("step", [1, -1])
+def test_months_in_other_languages_are_read_beside_a_column_of_years(read, tmp_path, names, step):
+    """Rising values are not mistaken for the time."""
+    names = names.split()
+    future = tmp_path / "future.csv"
+    future.write_text(f"Jahr;Monat;Preis\n2018;{names[4]};7\n2018;{names[5]};8\n")
+    rows = [f"{2015 + i // 12};{names[i % 12]};{i + i**2};5\n" for i in range(3, 40)]
+    text = "Jahr;Monat;Bestand;Preis\n" + "".join(rows[::step])
+    series = read(text, covariates=["Preis"], future=future)
+    assert (series.x == np.arange("2015-04", "2018-05", dtype="datetime64[M]")).all()
+    assert (series.y == [i + i**2 for i in range(3, 40)]).all()
+    assert f"'{names[0]}' to '{names[-1]}' in 'Monat' are months 1 to 12." in series.notices
+    assert series.future_x.astype(str).tolist() == ["2018-05", "2018-06"]
+
+
 BOTH = "a,b,t,y\n" + "".join(
     f"{a},{b},{t},{t % 7}\n" for a in ("north end", "s") for b in "pq" for t in range(5)
 )
@@ -582,6 +602,9 @@ ADVICE = {
         {"time": "rows", "target": "b"}),
     "Jahr;Monat;y\n2015;M\u00e4rz;1.000,5\n2015;Mai;1.100,5\n": ("none of 'Jahr', 'y' rises",
         {"time": "rows", "target": "y"}),
+    "rok;miesi;y\n"
+    + "".join(f"{2015 + i // 12};{POLISH.split()[i % 12]};{i + i**2}\n" for i in range(30)): (
+        "none of 'rok', 'y' rises", {"time": "rows", "target": "y"}),
     "t,y\nfoo,2\nbar,1\n": ("time='rows' (--time=rows)", {"time": "rows"}),
     "t,y\n1.2.01 7h,2\n1.2.01 8h,1\n": ("date_format='%d.%m.%Y %Hh'",
         {"date_format": "%d.%m.%y %Hh"}),
