@@ -184,9 +184,10 @@ def inpaint(
     kernels = _kernels(structure, values.ndim - 1)
     if restarts is None and structure != "texture":
         restarts = 1
-    names = [interpolants] if isinstance(interpolants, str) else [*dict.fromkeys(interpolants)]
+    names = [interpolants] if isinstance(interpolants, str) else interpolants
     if not names or not set(names) <= set(INTERPOLANTS):
         raise ValueError(f"interpolants must be one or more of {INTERPOLANTS}, got {interpolants}.")
+    names = [*dict.fromkeys(names)]
     center, scale = _location(values, axes)
     mean, std = np.broadcast_to(center, values.shape).copy(), np.zeros(values.shape)
     learned = scale.ravel() > 0  # other channels are constant

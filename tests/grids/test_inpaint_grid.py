@@ -111,7 +111,7 @@ def test_a_budget_does_not_limit_later_predictions(quick, monkeypatch):
     assert inpaint(*ramp(), interpolants="kernel", budget=60).model.max_iterations == 1000
 
 
-@pytest.mark.parametrize("interpolants", [(), ("plate",), ("kernel", 3)])
+@pytest.mark.parametrize("interpolants", [(), None, ("plate",), ("kernel", 3)])
 def test_unknown_interpolants_are_named(interpolants):
     with pytest.raises(ValueError, match="interpolants must be one or more of .*harmonic"):
         inpaint(*ramp(), interpolants=interpolants)
