@@ -226,13 +226,17 @@ def choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], str, 
 def _rising(frame: pd.DataFrame, numbers: list[str], timely: set[str], target: str | None) -> str:
     """Choose the time in a table without dates: a column of rising or falling numbers.
 
-    Beside repeated years, the numbers must have equal steps or a usual name.
+    Beside years in order that repeat, the numbers must have equal steps or a usual name.
     """
     if len(numbers) + (target is not None) < 2:
         names = [name for name in frame if name != target]
         return max(names, key=lambda n: (bool(re.fullmatch(TIME_NAMES, n)), n not in numbers))
-    years = [name for name in numbers if frame[name].str.fullmatch(_YEAR).all()]
-    has_years = any(frame[name].duplicated().any() for name in years)
+    years = [frame[name] for name in numbers if frame[name].str.fullmatch(_YEAR).all()]
+    has_years = any(
+        column.duplicated().any()
+        and (column.is_monotonic_increasing or column.is_monotonic_decreasing)
+        for column in years
+    )
     ranks = {}
     for name in numbers:
         values = pd.to_numeric(frame[name].str.replace(",", "."), errors="coerce").dropna()
@@ -243,8 +247,9 @@ def _rising(frame: pd.DataFrame, numbers: list[str], timely: set[str], target: s
     best = max(ranks, key=ranks.__getitem__)  # the first of these
     if not any(ranks[best]):
         raise ValueError(
-            f"Which column holds the time? No dates, and none of {quoted(ranks)} rises from row to "
-            f"row: name it with {option('time')}, or set {option('time', 'rows')}."
+            f"Which column holds the time? No dates, and none of {quoted(ranks)} rises"
+            f"{' in equal steps' if has_years else ''} from row to row: name it with "
+            f"{option('time')}, or set {option('time', 'rows')}."
         )
     return best
 

@@ -506,6 +506,7 @@ def test_columns_are_chosen_where_there_is_no_doubt(read):
         ("y,n\n5,10\n6,11\n4,12\n", {}, ("n", "y")),  # rises
         ("y,n\n5,1\n6,2\n7.5,3\n", {}, ("n", "y")),  # rises in equal steps
         ("y,when\n5,2\n6,1\n7,3\n", {}, ("when", "y")),
+        ("n,mbar\n1,1990\n3,1980\n4,1990\n", {}, ("n", "mbar")),  # not years: out of order
         ("m,a,y\nSep,2001,1\nOct,2001,2\n", {"time": ["m", "a"], "target": "y"}, ("m a", "y")),
         ("date,y,Year,Month\n2001-01-05,1,2001,1\n2001-01-06,3,2001,1\n", {}, ("date", "y")),
     ]:
@@ -604,7 +605,7 @@ ADVICE = {
         {"time": "rows", "target": "y"}),
     "rok;miesi;y\n"
     + "".join(f"{2015 + i // 12};{POLISH.split()[i % 12]};{i + i**2}\n" for i in range(30)): (
-        "none of 'rok', 'y' rises", {"time": "rows", "target": "y"}),
+        "none of 'rok', 'y' rises in equal steps from", {"time": "rows", "target": "y"}),
     "t,y\nfoo,2\nbar,1\n": ("time='rows' (--time=rows)", {"time": "rows"}),
     "t,y\n1.2.01 7h,2\n1.2.01 8h,1\n": ("date_format='%d.%m.%Y %Hh'",
         {"date_format": "%d.%m.%y %Hh"}),
