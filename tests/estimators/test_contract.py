@@ -164,8 +164,9 @@ def test_copies_pickles_and_clones(cls, known, tmp_path):
     np.testing.assert_array_equal(values(model, X), expected)
     fresh = clone(model)
     assert repr(fresh.get_params()) == repr(model.get_params())
-    with pytest.raises(NotFittedError):
-        fresh.predict(X)
+    for name in {"predict", "standardised_inputs"} & set(dir(fresh)):
+        with pytest.raises(NotFittedError):
+            getattr(fresh, name)(X)
 
 
 @each

@@ -118,7 +118,8 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
             Rows ``M x d`` of the columns in use, standardised, with the expected value of missing
             cells.
         """
-        return self._gaps.expected(self._incomplete_rows(X))
+        rows = self._incomplete_rows(X)
+        return self._gaps.expected(rows)
 
     def _incomplete_rows(self, X: ArrayLike) -> np.ndarray:
         """Return standardised rows ``M x d``, with category codes, and NaN for missing numbers."""

@@ -142,6 +142,7 @@ class ColumnPredictions(MixturePredictions, RegressorMixin, TableEstimator):
             for name, value in column_inputs.items():
                 if np.shape(value) == (len(values),):  # unobserved targets need no valid inputs
                     column_inputs[name] = np.where(observed[:, k], value, 1.0)
+            regressor._has_exposures = self._has_exposures
             regressor._fit(X, values[:, k], observed=observed[:, k], **column_inputs)
             session.interrupted |= any(result.interrupted for result in regressor.results_.values())
             fitted.append(regressor)

@@ -75,6 +75,9 @@ def test_counts_with_an_exposure_for_each_column():
     model = regressor(likelihood="poisson").fit(X, counts.tolist(), exposure=exposure)
     mean = model.predict(X, exposure=exposure)
     np.testing.assert_allclose(mean, exposure * model.predict(X))
+    for own in (model, model.estimators_[1]):
+        with pytest.warns(UserWarning, match="The fit had exposures"):
+            own.score(X, counts if own is model else np.nan_to_num(counts[:, 1]))
     alone = regressor(likelihood="poisson", random_state=model.estimators_[1].random_state)
     alone.fit(X[10:], counts[10:, 1], exposure=exposure[10:, 1])
     np.testing.assert_allclose(alone.predict(X), model.predict(X)[:, 1])
