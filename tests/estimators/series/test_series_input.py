@@ -63,7 +63,7 @@ if pa is not None:
 def test_times_of_every_type_are_the_same_times(kind):
     index, plain = INDICES[kind]
     for times in (index, pd.Series(index), pd.DataFrame({"day": index})):
-        pd.testing.assert_index_equal(as_times(times).as_unit("ns"), plain)
+        pd.testing.assert_index_equal(as_times(times).as_unit("ns"), plain.as_unit("ns"))
     values = pd.Series(np.arange(5.0), index)
     if plain.dtype.kind == "M":  # rows of covariates and known noise are selected by date
         found = covariate_frame(values.iloc[[3, 1, 4, 0, 2]], plain)
