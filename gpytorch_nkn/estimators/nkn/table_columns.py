@@ -113,15 +113,20 @@ class TableColumns:
         codes = np.where(missing, np.nan, positions)
         new = (positions < 0) & ~missing
         codes[new] = len(categories) + pd.factorize(plain[new])[0]
-        similar = {str(value).strip(): value for value in categories}
+        similar = {_text(value): value for value in categories}
         for value in plain[new].unique():
-            if (text := str(value).strip()) in similar:
+            if (text := _text(value)) in similar:
                 warn_user(
                     f"Column {values.name!r} has the new category {value!r}, which differs from "
                     f"{similar[text]!r} of the fit only in type or spaces: convert it as in fit."
                 )
                 break
         return codes
+
+
+def _text(value: Any) -> str:
+    """Return the text of a category, which is the same for 7, 7.0, ``"7"`` and ``"7 "``."""
+    return str(value).strip().removesuffix(".0")
 
 
 def _columns(X: pd.DataFrame) -> Iterator[tuple[Any, pd.Series]]:

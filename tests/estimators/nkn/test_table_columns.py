@@ -49,7 +49,7 @@ def test_codes_follow_the_values_and_new_ones_are_like_no_other():
     assert not TableColumns.of(numbers.assign(a=[1, 2])).categories
 
 
-@pytest.mark.parametrize(("known", "new"), [([3, 7], "7"), (["7", "x"], 7), (["x", "y"], "x ")])
+@pytest.mark.parametrize(("known", "new"), [([3, 7], "7"), (["7", "x"], 7.0), (["x", "y"], "x ")])
 def test_new_categories_that_look_like_known_ones_give_a_warning(known, new):
     categories = TableColumns.of(pd.DataFrame({"kind": pd.Categorical(known)}))
     with pytest.warns(UserWarning, match=f"new category {new!r}.*only in type or spaces"):
