@@ -94,8 +94,8 @@ class NKNRegressor(ColumnPredictions):
 
     **Noise.** The noise is a mixture of Gaussians with half to eight times the predicted standard
     deviation, weighted on held-out rows. From 100 rows on, a log-linear function of the columns and
-    of the prediction can scale the noise. It must increase the log density of held-out rows by 3
-    standard errors.
+    of the prediction can scale the noise. It is used only if it increases the log density of
+    held-out rows by 3 standard errors.
 
     **Several targets.** Targets may have ``K`` columns, with NaN where a target was not observed. A
     separate regressor in ``estimators_`` learns each column from its observed rows;

@@ -40,9 +40,9 @@ class SparsePredictor:
     """Inducing points given all rows of a model and, for many rows, a local process of residuals.
 
     The inducing points ``m x D`` have Titsias' posterior at the hyperparameters of the model
-    (:class:`.SparseNKNGP`). With 5 rows per point and no known noise, a local process
-    (:class:`LocalResiduals`) is trained until ``end``, a time of the monotonic clock. It is kept if
-    it increases the mean leave-one-out log density.
+    (:class:`.SparseNKNGP`). With 5 rows per point, no known noise and time left before ``end`` (of
+    the monotonic clock), a local process (:class:`LocalResiduals`) is trained. It is kept if it
+    increases the mean leave-one-out log density.
 
     Attributes:
         loo_rows: Indices of the rows with leave-one-out predictions.

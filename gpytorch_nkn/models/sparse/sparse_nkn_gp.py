@@ -39,9 +39,8 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
         train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one variance per output.
         structure: A name, a network or a ScaleKernel of one as in :class:`NKNSingleTaskGP`, or any
             other kernel. The model takes a copy.
-        inducing_points: Number of inducing points, at most the number of distinct rows; they are
-            cluster centres. Or points ``m x d`` (``... x m x d`` for a batch) in the space of
-            transformed inputs.
+        inducing_points: Points ``m x d`` (``... x m x d`` for a batch) in the space of transformed
+            inputs, or their number, at most the number of distinct rows, for cluster centres.
         learn_inducing_points: Train the inducing points.
         likelihood: ``None`` for a Gaussian likelihood with a weak log-normal prior on the noise
             variance, at least a millionth of the variance of standardised outcomes.
