@@ -56,6 +56,7 @@ __all__ = [
     "TrainerOnly",
     "event_dims",
     "explained_mismatch",
+    "jittered",
     "trains",
     "transform_inputs_again",
 ]
@@ -104,6 +105,22 @@ def explained_mismatch() -> Iterator[None]:
             "structure and num_features=R). Set other data of an exact GP by set_train_data(X, y, "
             "strict=False)."
         ) from None
+
+
+def jittered(normal: MultivariateNormal) -> MultivariateNormal:
+    """Add jitter to the covariance of several points, before the outcome transform.
+
+    In the unit of the targets, GPyTorch's jitter may be too small at a training point. Without
+    jitter, rounding dominates the gradients of draws at points that determine one another. If
+    BoTorch cannot factorise one covariance of a batch (``qLogNoisyExpectedImprovement``), it
+    draws all samples again, and then compares values of different draws.
+    """
+    mean, covariance = normal.mean, normal.lazy_covariance_matrix
+    if mean.size(-1) == 1:
+        return normal
+    if mean.size(-1) <= FEW_POINTS:
+        covariance = to_linear_operator(covariance.to_dense())
+    return MultivariateNormal(mean, covariance.add_jitter(cholesky_jitter.value(mean.dtype)))
 
 
 class BaseGP:
@@ -340,7 +357,9 @@ class ExactModel(BaseGP):
     def _apply_noise(
         self: Any, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
     ) -> MultivariateNormal:
-        """Add noise as in BoTorch, or the learned noise if only added rows have known noise."""
+        """Add jitter, and noise as in BoTorch; only added rows may have known noise."""
+        if mvn.mean.size(-1) <= FEW_POINTS or not isinstance(self.covar_module, FeatureKernel):
+            mvn = jittered(mvn)  # not many points, whose covariance has low rank
         likelihood = self.likelihood
         if observation_noise is True and hasattr(likelihood, "learned"):
             self.likelihood = likelihood.learned.to(mvn.mean)
@@ -491,23 +510,6 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
             blocks = BlockDiagonal(covariance.base_linear_op)
             posterior.distribution = type(normal)(posterior.mean, blocks, interleaved=False)
         return posterior
-
-    def _apply_noise(
-        self, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
-    ) -> MultivariateNormal:
-        """Add jitter before the outcome transform.
-
-        In the unit of the targets, GPyTorch's jitter may be too small at a training point. If
-        BoTorch cannot factorise one covariance of a batch (``qLogNoisyExpectedImprovement``), it
-        draws all samples again, and then compares values of different draws.
-        """
-        if mvn.mean.size(-1) > 1 and not isinstance(self.covar_module, FeatureKernel):
-            covariance = mvn.lazy_covariance_matrix
-            if mvn.mean.size(-1) <= FEW_POINTS:
-                covariance = to_linear_operator(covariance.to_dense())
-            covariance = covariance.add_jitter(cholesky_jitter.value(mvn.mean.dtype))
-            mvn = MultivariateNormal(mvn.mean, covariance)
-        return super()._apply_noise(X, mvn, observation_noise)
 
     def subset_output(self, idcs: list[int]) -> Any:
         """Return the model of some of the outputs.

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import io
+import itertools
 import pickle
 import warnings
 from functools import partial
@@ -102,6 +103,39 @@ def check_gradients_of_points(case: Case):
         points = case.points(3).requires_grad_()
         expected = torch.autograd.grad(model.posterior(points).mean.sum(), points)
         torch.testing.assert_close(torch.func.vmap(gradient)(points.detach()), *expected)
+
+
+def check_gradients_of_joint_posteriors(case: Case):
+    """Covariances, and draws with fixed base samples, also jointly with the training points."""
+    inputs = case.data()[0]
+    past = torch.cartesian_prod(*inputs) if case.on_grid else inputs
+    sampler = SobolQMCNormalSampler(torch.Size([8]), seed=0)
+
+    def draws(model, x):
+        return sampler(model.posterior(x)).cos()
+
+    def covariances(model, x):
+        return model.posterior(x).distribution.covariance_matrix.cos()
+
+    for model, value, q, before in itertools.product(
+        (case.model(), ModelListGP(case.model(), case.model())),
+        (draws, covariances),
+        (1, 2, 3),
+        (past[:0], past),
+    ):
+        if value is covariances and case.members and isinstance(model, ModelListGP):
+            continue  # a list of ensembles has no covariance matrix
+
+        def total(x, model=model, value=value, before=before):
+            return value(model, torch.cat([before, x])).sum()
+
+        points = (past[:q] + 1e-6).requires_grad_()  # nearly determined by the training points
+        (gradient,) = torch.autograd.grad(total(points), points)
+        along = torch.linspace(1, 2, points.numel(), dtype=points.dtype).view_as(points)
+        with torch.no_grad():
+            up, down = (total(points + step * along) for step in (1e-6, -1e-6))
+        expected, found = (up - down) / 2e-6, (gradient * along).sum()
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
 
 
 def check_gradients_of_parameters(case: Case):
@@ -1067,6 +1101,7 @@ def _list(value):
 CHECKS = [
     check_posterior,
     check_gradients_of_points,
+    check_gradients_of_joint_posteriors,
     check_gradients_of_parameters,
     check_second_derivatives_of_points,
     check_gradient_posterior,

@@ -193,6 +193,7 @@ _OF_EVERY_KIND = (
     "check_covariances_of_many_points",
     "check_posterior",
     "check_gradients_of_points",
+    "check_gradients_of_joint_posteriors",
     "check_second_derivatives_of_points",
     "check_copies",
     "check_state",

@@ -35,7 +35,7 @@ from gpytorch_nkn.linalg import (
     kronecker_multiply,
 )
 from gpytorch_nkn.linalg.grid import outer_product, put_slices, take_slices
-from gpytorch_nkn.models.base_gp import TrainerOnly, explained_mismatch
+from gpytorch_nkn.models.base_gp import TrainerOnly, explained_mismatch, jittered
 from gpytorch_nkn.models.common import check_likelihood, make_likelihood
 from gpytorch_nkn.models.grid.factor_matrix import factor_diagonal, factor_matrix
 from gpytorch_nkn.models.grid.grid_data import (
@@ -427,7 +427,8 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
                 "propagate_grads requests gradients with respect to parameters and data."
             )
         mean, covariance = self._joint(self._check_points(X), posterior=not self.training)
-        return MultivariateNormal(mean, to_linear_operator(covariance))
+        normal = MultivariateNormal(mean, to_linear_operator(covariance))
+        return normal if self.training else jittered(normal)
 
     @_in_double
     def _joint(self, X: Tensor, *, posterior: bool) -> tuple[Tensor, Tensor]:

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from gpytorch_nkn.linalg import check_tensors, factorize_inducing
-from gpytorch_nkn.models.base_gp import BaseGP, explained_mismatch
+from gpytorch_nkn.models.base_gp import BaseGP, explained_mismatch, jittered
 from gpytorch_nkn.models.common import (
     check_likelihood,
     check_support,
@@ -360,7 +360,7 @@ class _CachedVariationalStrategy(VariationalStrategy):
             return super().forward(
                 x, inducing_points, inducing_values, variational_inducing_covar, diag, **kwargs
             )
-        return self._posterior.joint(x)
+        return jittered(self._posterior.joint(x))
 
     @property
     @cached(name="whitened_posterior")
