@@ -788,6 +788,15 @@ def _(told):
     forecaster().fit(T, SERIES).predict(T[-3:] + 3)
 
 
+@advice("known times are dates within such periods: pass dates")
+def _(told):
+    days = pd.date_range("2020-01-15", periods=24, freq="MS") + pd.Timedelta("14D")
+    model = forecaster().fit(days, SERIES)
+    with told():
+        model.predict(days.to_period("M"))
+    model.predict(days)
+
+
 @advice("select one, as by frame.set_index(")
 def _(told):
     frame = pd.DataFrame({"ds": T, "sales": SERIES, "price": 1.0})

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from gpytorch_nkn.estimators.series.series_input import as_time, as_times
+from gpytorch_nkn.estimators.series.series_input import as_time, as_times, matched
 from gpytorch_nkn.estimators.table_input import as_numbers
 from gpytorch_nkn.fit import warn_user
 
@@ -151,7 +151,7 @@ def _at_times(frame: pd.DataFrame, times: pd.Index, name: str) -> pd.DataFrame:
     dates, index = pd.DatetimeIndex | pd.PeriodIndex, as_times(frame.index)
     if not (isinstance(index, dates) and isinstance(times, dates)):
         return frame
-    given, wanted = as_time(index), as_time(times)
+    given, wanted = as_time(matched(index, times)), as_time(times)
     if np.array_equal(given, wanted):
         return frame
     if len(np.unique(given)) < len(given):

@@ -18,6 +18,7 @@ __all__ = [
     "as_vector",
     "forecast_columns",
     "local",
+    "matched",
     "starts",
     "times_and_targets",
 ]
@@ -84,6 +85,29 @@ def starts(periods: pd.PeriodIndex) -> pd.DatetimeIndex:
         return periods.to_timestamp()
     except pd.errors.OutOfBoundsDatetime:  # beyond the range of nanoseconds
         return pd.DatetimeIndex(periods.asfreq("D", how="start").asi8.astype("datetime64[D]"))
+
+
+def matched(times: pd.Index, known: pd.Index) -> pd.Index:
+    """Convert dates to the periods that contain them if the known times are periods.
+
+    If the known times are the first or last days of periods, periods are converted to such dates.
+
+    Raises:
+        TypeError: The known dates are at other times within periods.
+    """
+    if isinstance(known, pd.PeriodIndex) and isinstance(times, pd.DatetimeIndex):
+        return local(times).to_period(known.freq)
+    if not (isinstance(known, pd.DatetimeIndex) and isinstance(times, pd.PeriodIndex)):
+        return times
+    known = local(known.dropna())
+    past = known.to_period(times.freq)
+    for dates in (starts, lambda periods: periods.to_timestamp(how="end").normalize()):
+        if (dates(past) == known).all():
+            return dates(times)
+    raise TypeError(
+        f"Times are periods ({times.freqstr}), but the known times are dates within such periods: "
+        "pass dates."
+    )
 
 
 def local(times: pd.Index) -> pd.Index:

@@ -18,7 +18,7 @@ from gpytorch_nkn.estimators.series.recurring_dates import (
     next_times,
 )
 from gpytorch_nkn.estimators.series.seasons import typical_step
-from gpytorch_nkn.estimators.series.series_input import as_time, as_times, local, starts
+from gpytorch_nkn.estimators.series.series_input import as_time, as_times, local, matched, starts
 
 __all__ = ["TimeAxis"]
 
@@ -87,7 +87,7 @@ class TimeAxis:
             )
         if zone is not None:
             times = times.tz_convert(fitted_zone)
-        times = local(times)
+        times = local(matched(times, self.index))
         if self.monthly is None:
             return as_time(times)
         dates = times.to_numpy()

@@ -2,6 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gpytorch_nkn.estimators.series.covariates import covariate_frame
 from gpytorch_nkn.estimators.series.time_axis import TimeAxis
 
 SIX_DAYS = pd.offsets.CustomBusinessDay(weekmask="Mon Tue Wed Thu Fri Sat")
@@ -262,3 +263,21 @@ def test_series_go_on_across_a_change_of_the_clock(zone, freq, end):
     pd.testing.assert_index_equal(axis.next(len(index) - count), index[count:], exact=False)
     of_day = np.unique((axis.numbers(index) % 1).round(6))
     assert of_day.size == len(set(index.time))
+
+
+@pytest.mark.parametrize("freq", ["D", "W-SUN", "M", "Q-DEC"])
+def test_periods_match_the_dates_that_name_them(freq):
+    """A period, its first and its last day are one time, whichever of them the series has."""
+    periods = pd.period_range("2019-01-01", periods=16, freq=freq)
+    first, last = periods.to_timestamp(), periods.to_timestamp(how="end").normalize()
+    within = first + (last - first) / 2
+    for known in (periods, first, last):
+        axis, wanted = TimeAxis.of(known[:12]), known[12:]
+        expected = axis.numbers(wanted)
+        for given in (periods, within, first, last) if known is periods else (periods,):
+            np.testing.assert_array_equal(axis.numbers(given[12:]), expected)
+            values = pd.DataFrame({"a": np.arange(16.0)}, given)
+            assert covariate_frame(values, wanted)["a"].tolist() == [12.0, 13.0, 14.0, 15.0]
+    if freq != "D":
+        with pytest.raises(TypeError, match="are dates within such periods: pass dates"):
+            TimeAxis.of(first + pd.Timedelta("1D")).numbers(periods)
