@@ -118,7 +118,8 @@ class Covariates:
 def covariate_frame(values: Any, times: pd.Index, name: str = "covariates") -> pd.DataFrame:
     """Convert covariates to columns of floats ``N x C`` at times ``N``; values may be missing.
 
-    Rows of a pandas object with dates are selected by date; other rows must be in order of time.
+    Rows of a pandas object with dates, or dates in ISO 8601 as strings, are selected by date; other
+    rows must be in order of time.
 
     Raises:
         TypeError: Values are not a table.
@@ -149,6 +150,9 @@ def covariate_frame(values: Any, times: pd.Index, name: str = "covariates") -> p
 def _at_times(frame: pd.DataFrame, times: pd.Index, name: str) -> pd.DataFrame:
     """Return the rows at these times if both indices are dates, otherwise all rows."""
     dates, index = pd.DatetimeIndex | pd.PeriodIndex, as_times(frame.index)
+    if len(index) and all(isinstance(label, str) for label in index):
+        parsed = pd.to_datetime(index, format="ISO8601", errors="coerce")
+        index = index if parsed.isna().any() else parsed
     if not (isinstance(index, dates) and isinstance(times, dates)):
         return frame
     given, wanted = as_time(matched(index, times)), as_time(times)

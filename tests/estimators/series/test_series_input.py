@@ -68,3 +68,5 @@ def test_times_of_every_type_are_the_same_times(kind):
     if plain.dtype.kind == "M":  # rows of covariates and known noise are selected by date
         found = covariate_frame(values.iloc[[3, 1, 4, 0, 2]], plain)
         np.testing.assert_array_equal(found.to_numpy()[:, 0], values)
+        texts = values.set_axis(plain.map(str)).iloc[[3, 1, 4, 0, 2]]
+        np.testing.assert_array_equal(covariate_frame(texts, plain).to_numpy()[:, 0], values)
