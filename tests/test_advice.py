@@ -22,6 +22,7 @@ from botorch.generation import MaxPosteriorSampling
 from botorch.models import AffineFidelityCostModel, ModelListGP, MultiTaskGP, SingleTaskGP
 from botorch.models.transforms import Log, Normalize, Warp
 from botorch.optim import optimize_acqf
+from botorch.sampling import SobolQMCNormalSampler
 from botorch.sampling.pathwise import draw_kernel_feature_paths
 from botorch.utils.datasets import SupervisedDataset
 from gpytorch.kernels import (
@@ -241,6 +242,21 @@ def _(told):
         with told():
             make(ensemble.eval())(points)
         assert make(instead.eval())(points).isfinite().all()
+    deltas = Y.new_ones(ensemble.num_members, ensemble.num_members)
+    for costs in (lambda m: m, lambda m: ModelListGP(m, m)):
+        for use_mean in (True, False):
+            utilities = [
+                acq.InverseCostWeightedUtility(
+                    costs(model),
+                    use_mean,
+                    acq.GenericMCObjective(lambda y, X=None: y.exp()[..., 0]),
+                )
+                for model in (ensemble, instead)
+            ]
+            sampler = SobolQMCNormalSampler(deltas.shape[:1])
+            with told():
+                utilities[0](points[:, :1], deltas, sampler)
+            assert utilities[1](points[:, :1], deltas, sampler).isfinite().all()
 
 
 # --- fit, bo, initialization

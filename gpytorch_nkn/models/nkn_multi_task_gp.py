@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -37,6 +37,11 @@ __all__ = ["NKNMultiTaskGP"]
 
 class TaskStandardize(StratifiedStandardize):
     """BoTorch's standardisation by task, with lazy covariances between many points."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Any:
+        assert self.strata_mapping is not None
+        self.strata_mapping = fn(self.strata_mapping)  # BoTorch leaves it on its device
+        return super()._apply(fn, *args, **kwargs)
 
     def untransform_posterior(self, posterior: Any, X: Tensor | None = None) -> Any:
         """Return the posterior ``... x q x 1`` at ``... x q x (d + 1)``, in units of the data."""

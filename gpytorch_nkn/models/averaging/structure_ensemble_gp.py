@@ -11,6 +11,7 @@ import torch
 from botorch.acquisition import AcquisitionFunction, InverseCostWeightedUtility
 from botorch.acquisition.multi_step_lookahead import qMultiStepLookahead
 from botorch.acquisition.objective import PosteriorTransform
+from botorch.models.model import Model
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import ChainedOutcomeTransform, OutcomeTransform
 from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_gamma_prior
@@ -418,7 +419,17 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
         """Return the mixture ``... x members x q x 1`` of posteriors at inputs ``... x q x D``.
 
         Arguments are as in BoTorch; a ``posterior_transform`` must give Gaussian posteriors.
+
+        Raises:
+            NotImplementedError: It does not, or the model is the cost model of BoTorch's
+                InverseCostWeightedUtility, which treats members as points.
         """
+        caller = _caller(lambda caller: caller is None or isinstance(caller, Model))
+        if type(caller) is InverseCostWeightedUtility:
+            raise NotImplementedError(
+                "The cost model of an InverseCostWeightedUtility does not support ensembles: use "
+                "an NKNSingleTaskGP."
+            )
         X = self._check_points(X).unsqueeze(MCMC_DIM)
         posterior = super().posterior(X, output_indices, observation_noise, posterior_transform)
         if not isinstance(posterior, GPyTorchPosterior):  # outcome_transform is linear
@@ -545,15 +556,21 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
         return self.covar_module.forward(x1, x2)
 
 
+def _caller(passed: Callable[[Any], bool]) -> Any:
+    """Return the first object in the calling frames that is not ``passed``, if any."""
+    frame, caller = inspect.currentframe(), None
+    while frame is not None and passed(caller):
+        caller = frame.f_locals.get("self")
+        frame = frame.f_back
+    return caller
+
+
 def _check_caller() -> None:
     """Reject acquisition functions whose costs or weights of points would broadcast to members.
 
     Subclasses of InverseCostWeightedUtility may add a dimension of members to the costs.
     """
-    frame, caller = inspect.currentframe(), cast(Any, None)
-    while frame is not None and not isinstance(caller, AcquisitionFunction):
-        caller = frame.f_locals.get("self")
-        frame = frame.f_back
+    caller = _caller(lambda caller: not isinstance(caller, AcquisitionFunction))
     utility = type(getattr(caller, "cost_aware_utility", None))
     if utility is InverseCostWeightedUtility or isinstance(caller, qMultiStepLookahead):
         name = type(caller).__name__
