@@ -30,6 +30,7 @@ ROWS = "rows"  # the time column of row numbers
 _REPEATED = 0.1  # fraction of rows that may be at repeated times in one series
 _STEPS = {24, 48, 96, 288}  # numbers of equal steps in a day
 _YEAR = r"(?:1[5-9]|2[01])\d\d"
+_MOST_YEARS = 700
 _MONTH_NAME = rf"(?i:(?:{MONTH})[a-z]*\.?)"
 _WORDS = {  # cells that show which part of the time a column has: 01-Jan, 1. Quartal
     "month": r"(?:\d\d?[ .-]+)?" + _MONTH_NAME,
@@ -54,7 +55,7 @@ _INITIALS = "[JFMASOND]{2,3}"  # of two or three months: DJ, DJF
 _WIDE = (  # parts of times, names of columns that become rows, numbers of such columns
     ("month", _MONTH_NAME, {12}),
     ("month", _INITIALS, {12}),
-    ("year", rf"{_YEAR}(?: \[YR\d{{4}}\])?", range(2, 700)),
+    ("year", rf"{_YEAR}(?: \[YR\d{{4}}\])?", range(2, _MOST_YEARS)),
     ("quarter", "(?i:q(?:tr)? ?[1-4]|[1-4]q)", {4}),
     ("hour", r"(?i:h|he|hour|tp)?[ _]?\d\d?|\d\d?:\d\d(?::00|-\d\d:\d\d)*", {*_STEPS, 12, 23, 25}),
     ("day", r"\d\d?", {31}),
@@ -119,15 +120,16 @@ def month_numbers(frame: pd.DataFrame, reading: Reading) -> dict[str, dict[str, 
     """
     numbers: dict[str, dict[str, str]] = {}
     months = MONTH.split("|")
-    years = [name for name in frame if frame[name].str.fullmatch(_YEAR).all()]
-    texts = [name for name in frame if (frame[name].map(kind) == "text").all()]
-    for name in texts if years and len(frame) else []:
+    cells = {name: pd.Series(frame[name].unique(), dtype=object) for name in frame}
+    cells = {name: c for name, c in cells.items() if 0 < len(c) < _MOST_YEARS}
+    years = [name for name, c in cells.items() if c.str.fullmatch(_YEAR).all()]
+    texts = [name for name, c in cells.items() if len(c) == 12 and (c.map(kind) == "text").all()]
+    for name in texts if years else []:
         groups = frame[[years[0], name]].drop_duplicates().groupby(years[0], sort=False)[name]
         full = next(([*names] for _, names in groups if len(names) == 12), [])
         for order in (full, full[::-1]):
             begins = [cell[:3].lower() for cell in order]
-            is_month = 3 <= sum(map(str.__eq__, begins, months)) < 12
-            if is_month and frame[name].isin(order).all():
+            if 3 <= sum(map(str.__eq__, begins, months)) < 12:
                 numbers[name] = {cell: f"{i + 1}" for i, cell in enumerate(order)}
                 reading.note(f"{order[0]!r} to {order[-1]!r} in {name!r} are months 1 to 12.")
     return numbers

@@ -23,10 +23,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def forgets_failures(fit: F) -> F:
-    """Remove the attributes of a previous fit before a fit, and its own if it fails."""
+    """Remove fitted attributes before a fit, and if it fails; underflow raises no error in it."""
 
     @wraps(fit)
-    @np.errstate(under="ignore")  # small densities underflow
+    @np.errstate(under="ignore")
     def attempted(self: Estimator, *args: Any, **kwargs: Any) -> Any:
         self._forget()
         try:
