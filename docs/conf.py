@@ -68,6 +68,7 @@ html_theme_options = {
 }
 html_static_path = ["_static"]
 html_css_files = ["custom.css"]
+html_search_scorer = "scorer.js"
 pygments_dark_style = "a11y-high-contrast-dark"  # as accessible as Furo's light style
 autosummary_generate = True
 autosummary_ignore_module_all = False
@@ -152,7 +153,8 @@ PAGES = {f"{module}.rst": module_page(module, re.findall(r"`(\w+)`", c)) for mod
 rewrite(DOCS / "reference" / "modules", "*.rst", PAGES)  # autosummary adds one for each name
 
 
-# Terms of the field are main index entries of their pages. The search lists them first.
+# Terms of the field are main index entries of their pages, which the search lists first. Their
+# words are keywords, so that the search finds them in any combination.
 TERMS = {
     page: terms.split(", ")
     for terms, page in re.findall(
@@ -177,6 +179,7 @@ def plain_markdown(app, name, source):
     text = source[0]
     if name in TERMS:
         entries = ".. index::\n" + "".join(f"   ! single: {term}\n" for term in TERMS[name])
+        entries += "\n.. meta::\n   :keywords: " + ", ".join(" ".join(TERMS[name]).split()) + "\n"
         text = re.sub(r"(?m)^(# .*)$", rf"\1\n\n```{{eval-rst}}\n{entries}```", text, count=1)
     if name.endswith("index") and not name.startswith("reference"):
         pages = re.findall(r"^- \*{0,2}\[[^\]]*\]\((\w+)\.(?:md|ipynb)\)", text, re.MULTILINE)
