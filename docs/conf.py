@@ -68,7 +68,7 @@ html_theme_options = {
 }
 html_static_path = ["_static"]
 html_css_files = ["custom.css"]
-html_search_scorer = "scorer.js"
+html_search_scorer = str(DOCS / "scorer.js")
 pygments_dark_style = "a11y-high-contrast-dark"  # as accessible as Furo's light style
 autosummary_generate = True
 autosummary_ignore_module_all = False
