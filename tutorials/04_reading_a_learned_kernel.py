@@ -13,6 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from botorch.models import SingleTaskGP
+from gpytorch.distributions import MultivariateNormal
 
 from gpytorch_nkn.datasets import load_co2
 from gpytorch_nkn.estimators import NKNForecaster
@@ -132,7 +133,12 @@ in_years = {
     "x_scale": forecaster.x_scale_ / 365.2425,
 }
 figure, panels = plt.subplots(2, figsize=(9, 4.6), layout="constrained")
-plot_kernel(panels[0], kernel, time, show="samples", samples=3, x_label="year", **in_years)
+x = torch.as_tensor((time - in_years["x_offset"]) / in_years["x_scale"]).unsqueeze(-1)
+torch.manual_seed(0)
+with torch.no_grad():
+    draws = MultivariateNormal(torch.zeros_like(x[:, 0]), kernel(x)).sample(torch.Size([3]))
+panels[0].plot(time, draws.T, lw=1.3)
+panels[0].set(ylabel="functions from the prior")
 plot_kernel(panels[1], kernel, np.linspace(1980, 1988, 400), x_label="year", **in_years)
 plt.show()
 

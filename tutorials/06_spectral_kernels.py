@@ -3,7 +3,7 @@
 # An RBF kernel assumes that a function is equally smooth everywhere. The kernels in this tutorial
 # are non-stationary: their value depends on the *location* of the two inputs, not only on their
 # distance. The tutorial explains the kernels, compares them with an RBF kernel on sixty points, and
-# shows at which frequencies and locations their power lies.
+# shows what they have learned.
 
 # %%
 import math
@@ -20,7 +20,7 @@ from linear_operator.utils.warnings import NumericalWarning
 from gpytorch_nkn.fit import fit_best_of
 from gpytorch_nkn.kernels import GeneralizedSpectralMixtureKernel, NonStationarySpectralKernel
 from gpytorch_nkn.models import SpectralGP, fit_spectral_gp
-from gpytorch_nkn.plotting import plot_local_spectrum
+from gpytorch_nkn.plotting import plot_kernel
 
 plt.style.use("gpytorch_nkn.plotting.gpytorch_nkn")
 BLUE, ORANGE, GRAY = "#1f5fa8", "#d1580b", "#808080"
@@ -39,10 +39,10 @@ warnings.filterwarnings("ignore", category=NumericalWarning)  # of added jitter,
 #
 # a wave in an envelope that depends on the location. The example below has three pairs that were
 # set by hand. Left: the pairs of frequencies with power. A stationary kernel has all its power on
-# the dotted diagonal; power beside the diagonal creates envelopes. Middle: the same power by
-# location. Right: functions drawn from this kernel.
+# the dotted diagonal; power beside the diagonal creates envelopes. Middle: the kernel around two
+# locations. Right: functions drawn from this kernel.
 
-# %% mystnb={"image": {"alt": "Frequency pairs, local spectrum, three functions with envelopes"}}
+# %% mystnb={"image": {"alt": "Frequency pairs, kernel values, three functions with envelopes"}}
 pairs = torch.tensor([[2.0, 2.0], [5.0, 6.0], [9.0, 11.0]])  # cycles per second
 kernel = NonStationarySpectralKernel(3, 1)
 kernel.initialize(lengthscale=1.0)
@@ -59,7 +59,7 @@ first, second = torch.cat([pairs, pairs.flip(1), pairs[:, [0, 0]], pairs[:, [1, 
 axes[0].plot(torch.cat([first, -first]), torch.cat([second, -second]), "o", color=BLUE, ms=5)
 axes[0].axline((0, 0), slope=1, color=GRAY, lw=0.8, ls=":")
 axes[0].set(aspect="equal", xlabel="frequency ω (cycles/s)", ylabel="frequency ω′ (cycles/s)")
-plot_local_spectrum(axes[1], kernel, seconds, window=0.12, x_label="time (s)", unit="s")
+plot_kernel(axes[1], kernel, seconds, origins=[0, 0.25], x_label="time (s)")
 axes[2].plot(seconds, draws + torch.tensor([6.0, 0.0, -6.0]), lw=1.2)
 axes[2].set(xlabel="time (s)", yticks=[], title="three functions, one above the other")
 for ax in axes[1:]:
@@ -179,26 +179,18 @@ for name, (_, models, _) in results.items():
     print(f"{name}: pairs beside the RBF kernel are {'off' if weight < 1e-6 else 'on'}")
 
 # %% [markdown]
-# The local spectrum shows what a kernel has learned, here in seconds and cycles per second
-# (`x_offset` and `x_scale` convert the units). The dashed line is the true frequency of the chirp.
+# The values of a kernel around a location show the frequencies that it has learned there
+# (`x_offset` and `x_scale` convert the units). The chirp has 3.4 cycles per second at 0.2 seconds,
+# and 10.6 at 0.8 seconds.
 
-# %% mystnb={"image": {"alt": "Local spectra: only the generalized mixture follows the chirp"}}
+# %% mystnb={"image": {"alt": "Kernels around two locations: only the generalized mixture differs"}}
 _, models, _ = results["chirp"]
-figure, axes = plt.subplots(1, 3, figsize=(14.5, 3.5), layout="constrained", sharey=True)
+figure, axes = plt.subplots(1, 3, figsize=(14.5, 3.5), layout="constrained")
 figure.get_layout_engine().set(w_pad=0.1)
 for ax, name in zip(axes, ("RBF", PAIRS, GENERALIZED), strict=True):
-    plot_local_spectrum(
-        ax,
-        models[name].covar_module,
-        grid,
-        max_frequency=18.0,
-        x_offset=0.5,
-        x_scale=0.25,
-        x_label="time (s)",
-        unit="s",
-    )
-    ax.plot(grid, 1 + 12 * grid, color="white", lw=1, ls="--")
-    ax.set_title(name, loc="left")
+    units = {"x_offset": 0.5, "x_scale": 0.25, "x_label": "time (s)"}
+    plot_kernel(ax, models[name].covar_module, grid, origins=[0.2, 0.8], **units)
+    ax.set_title(name, loc="left", pad=28)
 for ax in axes[1:]:
     ax.set_ylabel("")
 plt.show()

@@ -11,7 +11,6 @@ from gpytorch_nkn.plotting.effects import plot_effects
 from gpytorch_nkn.plotting.forecast import plot_forecast
 from gpytorch_nkn.plotting.inpainting import draw_uncertainty as draw_uncertainty, plot_inpainting
 from gpytorch_nkn.plotting.kernel import plot_kernel
-from gpytorch_nkn.plotting.local_spectrum import plot_local_spectrum
 from gpytorch_nkn.plotting.network import plot_network
 from gpytorch_nkn.plotting.search import (
     check_progress as check_progress,
@@ -31,7 +30,6 @@ __all__ = [
     "plot_forecast",
     "plot_inpainting",
     "plot_kernel",
-    "plot_local_spectrum",
     "plot_network",
     "plot_one_step_ahead",
     "plot_progress",

@@ -1,45 +1,17 @@
-"""Inputs of a kernel along one column."""
+"""Inputs and values of kernels."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from gpytorch_nkn.fit import check_number
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.plotting.style import as_array
 
-__all__ = [
-    "InputLine",
-    "as_inputs",
-    "check_kernel",
-    "kernel_values",
-    "line_of_inputs",
-    "unit_values",
-]
-
-
-@dataclass(frozen=True, eq=False)
-class InputLine:
-    """Inputs with one varying column, which the kernel receives as ``(x - offset) / scale``."""
-
-    x: np.ndarray  # sorted values N of the varying column in the user's units, in float64
-    column: int
-    fixed: Tensor  # row 1 x D with the values of the other columns, in the kernel's dtype
-    offset: float
-    scale: float
-
-    def at(self, x: np.ndarray) -> Tensor:
-        """Return the kernel's inputs ``M x D`` for values ``M`` in the user's units."""
-        inputs = self.fixed.repeat(len(x), 1)
-        # standardise in float64, because years or days leave few digits in float32
-        inputs[:, self.column] = torch.as_tensor((x - self.offset) / self.scale).to(inputs)
-        return inputs
+__all__ = ["as_inputs", "check_kernel", "unit_values"]
 
 
 def check_kernel(kernel: Kernel) -> None:
@@ -62,24 +34,6 @@ def as_inputs(kernel: Kernel, x: Any) -> Tensor:
     return torch.as_tensor(array.reshape(len(array), -1)).to(like.detach())
 
 
-def line_of_inputs(kernel: Kernel, x: Any, offset: float = 0.0, scale: float = 1.0) -> InputLine:
-    """Return inputs along the only varying column of ``N`` or ``N x D`` values."""
-    check_kernel(kernel)
-    check_number("x_offset", abs(offset), positive=False)
-    check_number("x_scale", scale, positive=True)
-    fixed = as_inputs(kernel, x)[:1]
-    array = np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x, dtype=float)
-    array = array.reshape(len(array), -1)
-    (varying,) = np.nonzero((array != array[0]).any(0))
-    if len(varying) != 1:
-        raise ValueError(
-            f"Exactly one column of x must vary, got {len(varying)} of {array.shape[1]} "
-            f"(x has the shape {array.shape})."
-        )
-    column = int(varying[0])
-    return InputLine(np.sort(array[:, column]), column, fixed, float(offset), float(scale))
-
-
 def unit_values(network: NeuralKernelNetwork, x1: Tensor, x2: Tensor) -> list[Tensor]:
     """Return real values ``U x N x M`` of the units of each layer, in float64 on the CPU."""
     with torch.no_grad():
@@ -92,9 +46,3 @@ def unit_values(network: NeuralKernelNetwork, x1: Tensor, x2: Tensor) -> list[Te
     if not all(bool(v.isfinite().all()) for v in values):
         raise ValueError("The kernel's values must be finite, got NaN or infinite values.")
     return [v.double().cpu() for v in values]
-
-
-def kernel_values(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
-    """Return values ``N x M`` of a kernel with one output, in float64 on the CPU."""
-    # use a network of one unit, because GPyTorch's sums with linear kernels factorise matrices
-    return unit_values(NeuralKernelNetwork([kernel], []), x1, x2)[0].squeeze(-3)

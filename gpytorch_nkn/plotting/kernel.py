@@ -1,18 +1,19 @@
-"""Plot of a kernel's values, or of functions drawn from its prior."""
+"""Plot of a kernel's values around some points."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
+from torch import Tensor
 
-from gpytorch_nkn._devices import normal
-from gpytorch_nkn.linalg import check_counts, psd_root
-from gpytorch_nkn.plotting.inputs import InputLine, kernel_values, line_of_inputs
+from gpytorch_nkn.fit import check_number
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.plotting.inputs import as_inputs, check_kernel, unit_values
 from gpytorch_nkn.plotting.style import GRAY, PALETTE, as_array, finish, put_legend_above
 
 if TYPE_CHECKING:
@@ -28,25 +29,18 @@ def plot_kernel(
     kernel: Kernel,
     x: Any,
     *,
-    show: Literal["slices", "samples"] = "slices",
     origins: ArrayLike | None = None,
-    samples: int = 3,
-    seed: int = 0,
     x_offset: float = 0.0,
     x_scale: float = 1.0,
     x_label: str = "x",
 ) -> Axes:
-    """Draw a kernel's values around some points, or functions drawn from its GP prior.
+    """Draw a kernel's values ``k(x, x0)`` around some points ``x0``.
 
     Args:
         ax: Axes to draw on.
         kernel: A kernel without batch dimensions and with one output per input.
         x: Inputs ``N``, or ``N x D`` with one varying column, in any order and in your units.
-        show: ``"slices"`` for ``k(x, x0)`` with each origin ``x0``, or ``"samples"`` for functions
-            drawn from the zero-mean prior.
         origins: Values ``S`` of the varying column; by default the quartiles of its range.
-        samples: Number of functions.
-        seed: Seed of the functions; the global random state does not change.
         x_offset: The kernel is evaluated at ``(x - x_offset) / x_scale``. For a forecaster, pass
             its ``x_offset_`` and ``x_scale_``; dates are then in days since 1970.
         x_scale: Positive scale of the inputs.
@@ -54,42 +48,48 @@ def plot_kernel(
 
     Raises:
         TypeError: ``kernel`` is not a kernel, or ``x`` is not numerical.
-        ValueError: The kernel has a batch shape, or not exactly one column of ``x`` varies.
-            ``show``, ``samples`` or ``x_scale`` is invalid, or a value is not finite.
+        ValueError: The kernel has a batch shape, not exactly one column of ``x`` varies,
+            ``x_scale`` is not positive, or a value is not finite.
     """
-    if show not in ("slices", "samples"):
-        raise ValueError(f"show must be 'slices' or 'samples', got {show!r}.")
-    line = line_of_inputs(kernel, x, x_offset, x_scale)
-    if show == "slices":
-        _draw_slices(ax, kernel, line, origins)
-        finish(ax, x_label, r"$k(x, x_0)$")
-        put_legend_above(ax)
-    else:
-        check_counts(1, samples=samples)
-        inputs = line.at(line.x)
-        noise = normal((len(inputs), samples), torch.Generator().manual_seed(seed))
-        draws = (psd_root(kernel_values(kernel, inputs, inputs)) @ noise).numpy()
-        for number in range(samples):
-            color = PALETTE[number % len(PALETTE)]
-            ax.plot(line.x, draws[:, number], color=color, linewidth=1.3)
-        finish(ax, x_label, "functions from the prior")
-    ax.margins(x=0.01)
-    return ax
-
-
-def _draw_slices(ax: Axes, kernel: Kernel, line: InputLine, origins: ArrayLike | None) -> None:
+    check_kernel(kernel)
+    check_number("x_offset", abs(x_offset), positive=False)
+    check_number("x_scale", x_scale, positive=True)
+    fixed = as_inputs(kernel, x)[:1]
+    array = np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x, dtype=float)
+    array = array.reshape(len(array), -1)
+    (varying,) = np.nonzero((array != array[0]).any(0))
+    if len(varying) != 1:
+        raise ValueError(
+            f"Exactly one column of x must vary, got {len(varying)} of {array.shape[1]} "
+            f"(x has the shape {array.shape})."
+        )
+    column = int(varying[0])
+    along = np.sort(array[:, column])
     if origins is None:
-        origins = np.quantile(line.x[[0, -1]], [0.25, 0.5, 0.75])
-    values = as_array("origins", origins)
-    points = line.at(values)
-    slices = kernel_values(kernel, line.at(line.x), points).numpy()
-    peaks = kernel_values(kernel, points, points).diagonal().numpy()
+        origins = np.quantile(along[[0, -1]], [0.25, 0.5, 0.75])
+    centers = as_array("origins", origins)
+    # use a network of one unit, because GPyTorch's sums with linear kernels factorise matrices
+    network = NeuralKernelNetwork([kernel], [])
+
+    def inputs(x: np.ndarray) -> Tensor:
+        rows = fixed.repeat(len(x), 1)
+        # standardise in float64, because years or days leave few digits in float32
+        rows[:, column] = torch.as_tensor((x - x_offset) / x_scale).to(rows)
+        return rows
+
+    points = inputs(centers)
+    slices = unit_values(network, inputs(along), points)[0].squeeze(-3).numpy()
+    peaks = unit_values(network, points, points)[0].squeeze(-3).diagonal().numpy()
     if slices.min() < 0:
         ax.axhline(0, color=GRAY, linewidth=0.6)
-    step = float(np.ptp(line.x)) / 100
-    for number, origin in enumerate(values):
+    step = float(np.ptp(along)) / 100
+    for number, origin in enumerate(centers):
         color = PALETTE[number % len(PALETTE)]
         label = f"$x_0$ = {np.round(origin, max(0, -math.floor(math.log10(step)))):.12g}"
         style = _STYLES[number % len(_STYLES)]
-        ax.plot(line.x, slices[:, number], style, color=color, linewidth=1.5, label=label)
+        ax.plot(along, slices[:, number], style, color=color, linewidth=1.5, label=label)
         ax.plot([origin], [peaks[number]], "o", color=color, markersize=5, label="_x0")
+    finish(ax, x_label, r"$k(x, x_0)$")
+    put_legend_above(ax)
+    ax.margins(x=0.01)
+    return ax

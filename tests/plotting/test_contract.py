@@ -51,14 +51,11 @@ CALLS = {
     "plot_effects": (2, ([EFFECT, PAIR],), {"y_label": "quality"}),
     "plot_forecast": (1, (X + 6, WAVE, WAVE - 1, WAVE + 1), {"train": (X, WAVE), "title": "CO2"}),
     "plot_inpainting": (3, (FILLED,), {"label": "std (K)"}),
-    "plot_kernel": (1, (KERNEL, X), {"show": "samples"}),
-    "plot_local_spectrum": (1, (KERNEL, X), {}),
+    "plot_kernel": (1, (KERNEL, X), {}),
     "plot_network": (1, (NETWORK,), {"x": ROWS}),
     "plot_one_step_ahead": (1, (WAVE,), {"num_initial": 3}),
     "plot_progress": (1, (WAVE,), {"maximize": False}),
 }
-OVER_INPUTS = ["plot_kernel", "plot_local_spectrum"]
-OF_KERNELS = [*OVER_INPUTS, "plot_network"]
 BY_NAME = pytest.mark.parametrize("name", CALLS)
 
 
@@ -116,7 +113,7 @@ def refuse(make_axes, name, match, *changed, error=ValueError, axes=None, **opti
         getattr(plotting, name)(axes, *arguments, **(right | options))
 
 
-@pytest.mark.parametrize("name", OF_KERNELS)
+@pytest.mark.parametrize("name", ["plot_kernel", "plot_network"])
 def test_one_kernel_is_needed(make_axes, name):
     refuse(make_axes, name, "Kernel(Network)?, got int", 3, error=TypeError)
     batches = {"plot_network": NeuralKernelNetwork.additive(2, batch_shape=torch.Size([3]))}
@@ -124,8 +121,8 @@ def test_one_kernel_is_needed(make_axes, name):
     refuse(make_axes, name, r"batch of shape \(3,\); index it first", batch)
 
 
-@pytest.mark.parametrize("name", OVER_INPUTS)
-def test_inputs_lie_on_a_line(make_axes, name):
+def test_inputs_lie_on_a_line(make_axes):
+    name = "plot_kernel"
     for x, match in (
         (np.column_stack([X, X]), r"must vary, got 2 of 2 .*shape \(30, 2\)"),
         (np.ones(4), "must vary, got 0 of 1"),
@@ -141,19 +138,13 @@ def test_inputs_lie_on_a_line(make_axes, name):
     refuse(make_axes, name, "x_offset must be finite, got nan", x_offset=np.nan)
 
 
-@pytest.mark.parametrize("name", OVER_INPUTS)
-def test_values_of_kernels_are_finite_and_one_per_pair(make_axes, name):
+def test_values_of_kernels_are_finite_and_one_per_pair(make_axes):
+    name = "plot_kernel"
     match = "RBFKernelGrad models derivatives"
     refuse(make_axes, name, match, RBFKernelGrad(), error=NotImplementedError)
     kernel = RBFKernel()
     kernel.raw_lengthscale.data.fill_(np.nan)
     refuse(make_axes, name, "values must be finite", kernel)
-
-
-def test_a_kernel_of_zeros_has_no_spectrum(make_axes):
-    zero = ScaleKernel(RBFKernel())
-    zero.raw_outputscale.data.fill_(-1e4)
-    refuse(make_axes, "plot_local_spectrum", "zero at all frequencies", zero)
 
 
 @pytest.mark.parametrize(
@@ -205,10 +196,7 @@ FAULTS = [
     ("plot_inpainting", (filled(std=X),), {}, r"std must have the shape \(12, 16\), got \(30,\)"),
     ("plot_inpainting", (filled(filled=VIDEO[0] + np.nan),), {}, "filled must be finite"),
     ("plot_inpainting", (filled(missing=HOLES & False),), {}, "must be missing, got none"),
-    ("plot_kernel", (), {"show": "draws"}, "'slices' or 'samples', got 'draws'"),
-    ("plot_kernel", (), {"show": "slices", "origins": [np.inf]}, "origins must be finite"),
-    ("plot_local_spectrum", (), {"window": 5e-4}, "at most 4800 positions .*, got 30048"),
-    ("plot_local_spectrum", (), {"max_frequency": -3}, "max_frequency must be positive, got -3"),
+    ("plot_kernel", (), {"origins": [np.inf]}, "origins must be finite"),
     ("plot_network", (), {"x": np.ones((4, 2))}, "column of x must vary, got 4 equal inputs"),
     ("plot_network", (), {"names": ["a"]}, "per input column, 2, got 1"),
 ]
