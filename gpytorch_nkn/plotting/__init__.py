@@ -1,6 +1,6 @@
 """Plotting functions that draw on matplotlib Axes and return them.
 
-They raise TypeError or ValueError for invalid data. Reports use the style sheet
+They raise TypeError or ValueError for invalid arguments. Reports use the style sheet
 ``plt.style.use("gpytorch_nkn.plotting.gpytorch_nkn")``.
 """
 

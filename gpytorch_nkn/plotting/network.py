@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
-from copy import deepcopy
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -35,13 +34,7 @@ _MIN_CONTRIBUTION = 0.02  # smallest relative contribution drawn as a line
 _SKIP, _FRAME = PALETTE[2], "#9aa5b1"  # colours of skip connections and of frames
 
 
-def plot_network(
-    ax: Axes,
-    network: NeuralKernelNetwork | ScaleKernel,
-    *,
-    x: Any = None,
-    names: Sequence[str] | None = None,
-) -> Axes:
+def plot_network(ax: Axes, network: NeuralKernelNetwork | ScaleKernel, *, x: Any = None) -> Axes:
     """Draw a network from the primitives at the left to the output at the right.
 
     Each unit is drawn as a thumbnail of the real part of ``k(x, x0)``, scaled to its largest value.
@@ -60,66 +53,35 @@ def plot_network(
         x: Inputs ``N x D`` (or ``N`` for one column) in any order, such as the training inputs.
             Variances are averaged over the inputs. Thumbnails vary all columns together, from
             their smallest to their largest values; by default from -2 to 2.
-        names: Names of the input columns, for labels of primitives over some of the columns;
-            default: numbers.
-
-    Raises:
-        TypeError: ``network`` is not a NeuralKernelNetwork, or ``x`` is not numerical.
-        ValueError: The network has a batch shape or several outputs per input. ``x`` or ``names``
-            has too few columns, no column of ``x`` varies, or a value is not finite.
     """
-    network = _without_scales(network)
     check_kernel(network)
-    inputs = _inputs(network, x)
-    columns = inputs.size(1)
-    if names is not None and len(names) < columns:
-        raise ValueError(f"names must have one name per input column, {columns}, got {len(names)}.")
-    stages = _stages(network, inputs)
-    _set_importance(stages)
-    _add_thumbnails(network, stages, inputs.amin(0), inputs.amax(0))
-    _draw_stages(ax, stages, _labels(network, names))
+    inner, _ = unwrap_scales(network)
+    if not isinstance(inner, NeuralKernelNetwork):
+        raise TypeError(f"plot_network draws a NeuralKernelNetwork, got {type(inner).__name__}.")
+    inputs = _inputs(inner, x)
+    stages = _stages(inner, inputs)
+    _add_thumbnails(inner, stages, inputs.amin(0), inputs.amax(0))
+    outer = None if inner.active_dims is None else inner.active_dims.tolist()
+    primitives: list[Kernel] = list(inner.primitives)
+    _draw_stages(ax, stages, [kernel_name(kernel, outer) for kernel in primitives])
     return ax
 
 
-def _without_scales(kernel: Any) -> NeuralKernelNetwork:
-    """Return the network inside ScaleKernels, with their columns."""
-    network, scales = unwrap_scales(kernel)
-    if not isinstance(network, NeuralKernelNetwork):
-        raise TypeError(f"plot_network draws a NeuralKernelNetwork, got {type(network).__name__}.")
-    for scale in scales:
-        check_kernel(scale)
-    if scales and network.active_dims is None and scales[0].active_dims is not None:
-        network = deepcopy(network)
-        network.active_dims = scales[0].active_dims
-    return network
-
-
-def _labels(network: NeuralKernelNetwork, names: Sequence[str] | None) -> list[str]:
-    """Return short names of the primitives, with the names of their columns."""
-    outer = None if network.active_dims is None else network.active_dims.tolist()
-
-    def column_name(column: int) -> str:
-        column = column if outer is None else outer[column]
-        return str(column) if names is None else str(names[column])
-
-    primitives: list[Kernel] = list(network.primitives)
-    return [kernel_name(kernel, column_name) for kernel in primitives]
-
-
-def kernel_name(kernel: Kernel, column_name: Callable[[int], str]) -> str:
-    """Return a label such as ``RBF``, or ``PER (month)`` for a kernel of some columns."""
+def kernel_name(kernel: Kernel, outer: Sequence[int] | None = None) -> str:
+    """Return a label such as ``RBF``, or ``PER (1)`` for a kernel of some ``outer`` columns."""
     name, columns = short_name(kernel), kernel.active_dims
     if isinstance(kernel, ScaleKernel):
-        name = kernel_name(kernel.base_kernel, column_name)
+        name = kernel_name(kernel.base_kernel, outer)
         if kernel.base_kernel.active_dims is not None:
             return name  # a ScaleKernel has the columns of its base kernel
     elif type(kernel) in (AdditiveKernel, ProductKernel):
         sign = " + " if isinstance(kernel, AdditiveKernel) else " \N{MULTIPLICATION SIGN} "
-        name = sign.join(kernel_name(part, column_name) for part in kernel.kernels)
+        name = sign.join(kernel_name(part, outer) for part in kernel.kernels)
         name = name if columns is None else f"[{name}]"
     if columns is None:
         return name
-    return f"{name} ({', '.join(column_name(column) for column in columns.tolist())})"
+    numbers = [column if outer is None else outer[column] for column in columns.tolist()]
+    return f"{name} ({', '.join(map(str, numbers))})"
 
 
 def _input_dim(kernel: Kernel) -> int:
@@ -159,8 +121,7 @@ class _Stage:
     importance: np.ndarray  # importance U, as fractions of the output
     is_product: bool = False
     values: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))  # U x N of k(x, x0)
-    left: float = 0.0  # edges and height of the thumbnails, and vertical positions U
-    right: float = 0.0
+    left: float = 0.0  # left edge and height of the thumbnails, and vertical positions U
     height: float = 0.0
     middles: np.ndarray = field(default_factory=lambda: np.empty(0))
 
@@ -180,20 +141,13 @@ def _stages(network: NeuralKernelNetwork, inputs: Tensor) -> list[_Stage]:
         stages.append(
             _Stage(_head(layer), pairs, np.zeros(len(shares)), isinstance(layer, Product))
         )
-    return stages
-
-
-def _set_importance(stages: list[_Stage]) -> None:
-    """Compute the importance of units, backwards from the output.
-
-    A factor has the importance of its product. A summand has its fraction of the sum's importance.
-    """
+    # A factor has the importance of its product, a summand its fraction of the sum's importance.
     stages[-1].importance += 1.0
     for stage in reversed(stages):
         for number, shares in stage.inputs:
-            stages[number].importance += stage.importance @ (
-                (shares > 0) if stage.is_product else shares
-            )
+            parts = (shares > 0) if stage.is_product else shares
+            stages[number].importance += stage.importance @ parts
+    return stages
 
 
 def _head(layer: Layer) -> str:
@@ -221,10 +175,8 @@ def _add_thumbnails(
             least = max(0.05 * np.ptp(unit), 1e-6 * np.abs(unit).max())
             peaks = find_peaks(unit, prominence=least)[0]
             if len(peaks) > _MAX_OSCILLATIONS:
-                window = min(
-                    window,
-                    _MAX_OSCILLATIONS * float(np.diff(peaks).mean()) / (_COUNTING_POINTS - 1),
-                )
+                length = float(np.diff(peaks).mean()) / (_COUNTING_POINTS - 1)
+                window = min(window, _MAX_OSCILLATIONS * length)
     for stage, values in zip(stages, slices(window, _POINTS), strict=True):
         stage.values = values
 
@@ -257,21 +209,20 @@ def _draw_stages(ax: Axes, stages: list[_Stage], labels: list[str]) -> None:
     ax.set(xlim=(left, right), ylim=(rows, 0))
     size = float(np.clip(0.27 * per_row, 5.5, 9.0))
     beside: Any = {"textcoords": "offset points", "annotation_clip": False}
-    beside |= {"ha": "right", "va": "center"}
     for number, stage in enumerate(stages):
-        space, half = rows / len(stage.importance), 0.5 * _WIDTH
-        stage.left, stage.right = number - half, number + half
+        stage.left = number - 0.5 * _WIDTH
         # thumbnails are at most as tall as wide
-        stage.height = min(_HEIGHT, 1.8 * half * per_column / per_row)
-        stage.middles = (np.arange(len(stage.importance)) + 0.5) * space
+        stage.height = min(_HEIGHT, 0.9 * _WIDTH * per_column / per_row)
+        stage.middles = (np.arange(len(stage.importance)) + 0.5) * rows / len(stage.importance)
         if stage.inputs:
             _draw_inputs(ax, stages, stage)
         _draw_units(ax, stage, ORANGE if stage is stages[-1] else BLUE)
         above: Any = beside | {"ha": "center", "va": "bottom", "fontsize": size + 1}
         ax.annotate(stage.head, (number, 0), (0, 5), **above)
+    beside |= {"ha": "right", "va": "center", "fontsize": size}
     for label, middle in zip(labels, stages[0].middles, strict=True):
         label = textwrap.fill(label, 18, max_lines=2, placeholder=" ...")
-        ax.annotate(label, (stages[0].left, middle), (-5, 0), **beside, fontsize=size)
+        ax.annotate(label, (stages[0].left, middle), (-5, 0), **beside)
 
 
 def _draw_inputs(ax: Axes, stages: list[_Stage], target: _Stage) -> None:
@@ -290,7 +241,7 @@ def _draw_inputs(ax: Axes, stages: list[_Stage], target: _Stage) -> None:
             width, alpha = 0.3 + 2.5 * strength, 0.06 + 0.74 * strength**1.5
             if target.is_product:
                 width = alpha = 0.8
-            start = stages[number].right, stages[number].middles[other]
+            start = stages[number].left + _WIDTH, stages[number].middles[other]
             line = [start, (end, target.middles[unit])]
             lines.append((strength, line, width, to_rgba(color, alpha)))
     if target.is_product:
@@ -307,16 +258,17 @@ def _draw_inputs(ax: Axes, stages: list[_Stage], target: _Stage) -> None:
 def _draw_units(ax: Axes, stage: _Stage, color: str) -> None:
     from matplotlib.patches import Rectangle
 
-    height, width = stage.height, stage.right - stage.left
+    height = stage.height
     for unit, middle in enumerate(stage.middles):
         corner = stage.left, middle - height / 2
-        frame = Rectangle(corner, width, height, fc="white", ec=_FRAME, lw=0.8, zorder=3)
+        frame = Rectangle(corner, _WIDTH, height, fc="white", ec=_FRAME, lw=0.8, zorder=3)
         ax.add_patch(frame)
         values = stage.values[unit]
         low, high = min(values.min(), 0.0), max(values.max(), 0.0)
         scale = 0.84 * height / ((high - low) or 1.0)
         zero = middle + 0.42 * height + scale * low
-        x, curve = np.linspace(stage.left, stage.right, len(values)), zero - scale * values
+        x = np.linspace(stage.left, stage.left + _WIDTH, len(values))
+        curve = zero - scale * values
         alpha = 0.35 if stage.importance[unit] < _MIN_CONTRIBUTION else 1.0
         ax.fill_between(x, zero, curve, color=color, alpha=0.15 * alpha, linewidth=0, zorder=3.1)
         if low < 0:

@@ -38,11 +38,7 @@ _MAX_ERROR = 5.0  # largest drawn error in standard deviations
 def check_progress(
     values: ArrayLike, maximize: bool, num_initial: int, feasible: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return a mask ``N`` of feasible values, and the best value so far ``N`` (NaN if none).
-
-    Raises:
-        ValueError: As in :func:`plot_progress`.
-    """
+    """Return a mask ``N`` of feasible values, and the best value so far ``N`` (NaN if none)."""
     (y,) = as_vectors(values=values)
     mask = np.ones(y.size, dtype=bool) if feasible is None else np.asarray(feasible)
     if mask.shape != y.shape or mask.dtype != bool:
@@ -72,10 +68,6 @@ def plot_progress(
         num_initial: Number of initial evaluations, which are shaded.
         feasible: Booleans ``N``, whether an evaluation satisfies the constraints; by default all.
         y_label: Label of the values.
-
-    Raises:
-        ValueError: ``values`` is empty or not finite, ``num_initial`` exceeds the number of values,
-            or ``feasible`` has another length.
     """
     mask, best = check_progress(values, maximize, num_initial, feasible)
     (y,) = as_vectors(values=values)
@@ -108,9 +100,6 @@ def plot_one_step_ahead(ax: Axes, z_scores: ArrayLike, *, num_initial: int = 0) 
         z_scores: Errors ``N`` in predictive standard deviations, in order of evaluation. Errors
             beyond five standard deviations are drawn at the edge.
         num_initial: As in :func:`plot_progress`.
-
-    Raises:
-        ValueError: ``z_scores`` is empty or NaN, or ``num_initial`` exceeds its length.
     """
     z = as_array("z_scores", z_scores, finite=False)  # some are infinite
     (z,) = as_vectors(z_scores=np.clip(z, -_MAX_ERROR, _MAX_ERROR))
@@ -136,11 +125,6 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
 
     Returns:
         The same axes, with equal vertical limits.
-
-    Raises:
-        TypeError: An entry of ``axes`` is not an Axes.
-        ValueError: ``slices`` is empty, the number of axes differs, a shape is wrong, or a value
-            other than the acquisition is not finite.
     """
     flat = as_list_of_axes(axes, len(slices), "slice")
     # with a common scale, columns without possible improvement look flat

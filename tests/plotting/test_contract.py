@@ -198,7 +198,6 @@ FAULTS = [
     ("plot_inpainting", (filled(missing=HOLES & False),), {}, "must be missing, got none"),
     ("plot_kernel", (), {"origins": [np.inf]}, "origins must be finite"),
     ("plot_network", (), {"x": np.ones((4, 2))}, "column of x must vary, got 4 equal inputs"),
-    ("plot_network", (), {"names": ["a"]}, "per input column, 2, got 1"),
 ]
 
 
