@@ -145,8 +145,8 @@ def _stages(network: NeuralKernelNetwork, inputs: Tensor) -> list[_Stage]:
     stages[-1].importance += 1.0
     for stage in reversed(stages):
         for number, shares in stage.inputs:
-            parts = (shares > 0) if stage.is_product else shares
-            stages[number].importance += stage.importance @ parts
+            fractions = shares > 0 if stage.is_product else shares
+            stages[number].importance += stage.importance @ fractions
     return stages
 
 

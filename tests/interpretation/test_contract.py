@@ -108,8 +108,6 @@ def test_several_outputs_are_rejected(name):
 @pytest.mark.parametrize(
     ("name", "options", "error", "message"),
     [
-        ("decompose", {"by": "period"}, ValueError, "by must be one of 'auto', 'ro.*got 'period'"),
-        ("decompose", {"by": "role"}, ValueError, "by='role' needs one input.*got 2"),
         ("decompose", {"columns": ["a"]}, ValueError, "columns must hold 2 names, got 1"),
         ("effects", {"max_effects": 0}, ValueError, "max_effects must be at least 1, got 0"),
         ("effects", {"samples": 10.5}, TypeError, "samples must be an integer, got 10.5"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,8 +31,6 @@ __all__ = [
     "decompose_gp",
 ]
 
-By = Literal["auto", "role", "columns"]
-_BY: tuple[By, ...] = get_args(By)
 _FOLDS = 10
 _TERMS, _COLUMN_TERMS = 10_000, 1000
 _MAX_EXACT_DROPPED = 1e-10  # dropped share below which the expansion counts as exact
@@ -93,7 +91,7 @@ class Decomposition:
 
     Attributes:
         components: Components; each in turn gives the smallest error together with its
-            predecessors. By ``"columns"``, they are in decreasing order of ``shares``.
+            predecessors. For a table, they are in decreasing order of ``shares``.
         explained: Share of the targets' variance that the first j components explain, ``J``.
         errors: Mean absolute error of the first j components in held-out blocks, ``J``, in units
             of the targets (averaged over outputs).
@@ -182,10 +180,6 @@ class Decomposition:
         Args:
             horizon: Length of the curves after the data, in units of time (for dates: days, or a
                 duration).
-
-        Raises:
-            ValueError: There are several outputs, or several input columns that are not covariates.
-                The horizon is negative, or positive for a series with covariates.
         """
         last, length = float(self.gp.time.max()), self.gp.time_span(horizon)
         past = last + np.linspace(0, length, _FORECAST_POINTS + 1)[1:]
@@ -247,7 +241,6 @@ class Decomposition:
 def decompose(
     model: Any,
     *,
-    by: By = "auto",
     max_components: int | None = None,
     max_terms: int | None = None,
     columns: Sequence[str] | None = None,
@@ -255,18 +248,17 @@ def decompose(
     """Split the posterior of a fitted Gaussian process into additive components.
 
     The kernel is a sum of terms (:func:`gpytorch_nkn.interpretation.expand`). Related terms form a
-    component, and the posterior is the sum of the components. Periodic kernels are split into a
-    constant and a zero-mean part, so that cycles do not contain the level.
+    component, and the posterior is the sum of the components. In a series, these terms share a role
+    (trend, cycle by period, smooth variation, effect of covariates), otherwise the input columns.
+    Periodic kernels are split into a constant and a zero-mean part, so that cycles do not contain
+    the level.
 
     Args:
         model: A fitted ExactGP with a Gaussian likelihood (including SingleTaskGP), the result of a
             trainer, or an estimator of this package.
-        by: Property that the terms of a component share: ``"columns"`` for the input columns, or
-            ``"role"`` in a series (trend, cycle by period, smooth variation, effect of covariates).
-            ``"auto"`` is ``"role"`` for one input column or a forecaster, otherwise ``"columns"``.
-        max_components: Largest number of components; the smallest are merged. Default: 8, and with
-            ``"columns"`` the number of columns plus four if that is larger, at most 24.
-        max_terms: As for ``expand``; default 10,000, and with ``"columns"`` 1,000.
+        max_components: Largest number of components; the smallest are merged. Default: 8, and for a
+            table the number of columns plus four if that is larger, at most 24.
+        max_terms: As for ``expand``; default 10,000 for a series, 1,000 for a table.
         columns: Names of the input columns, for labels.
 
     For counts, shares and errors refer to working targets of the log rate, weighted by their
@@ -276,8 +268,8 @@ def decompose(
     Returns:
         Components with explained variances and errors. Each component in turn gives, together with
         its predecessors, the smallest error in 10-fold cross-validation (contiguous blocks for a
-        series, fixed hyperparameters). By ``"columns"``, components are in decreasing order of
-        their shares.
+        series, fixed hyperparameters). For a table, components are in decreasing order of their
+        shares.
 
     Raises:
         TypeError: The model is of another class, or its likelihood is not Gaussian.
@@ -286,36 +278,27 @@ def decompose(
         NotImplementedError: Members differ in outcome scale, or a multitask prior is not supported.
     """
     gp = fitted_gp(model)
-    return decompose_gp(replace(gp, units=gp.units.named(columns)), by, max_components, max_terms)
+    return decompose_gp(replace(gp, units=gp.units.named(columns)), max_components, max_terms)
 
 
 def decompose_gp(
-    gp: FittedGP, by: By = "auto", max_components: int | None = None, max_terms: int | None = None
+    gp: FittedGP, max_components: int | None = None, max_terms: int | None = None
 ) -> Decomposition:
     """Decompose the posterior of a process, see :func:`decompose`."""
-    if by not in _BY:
-        raise ValueError(f"by must be one of {', '.join(map(repr, _BY))}, got {by!r}.")
-    input_dim = gp.inputs.size(-1)
-    if by == "auto":
-        by = "role" if gp.is_series else "columns"
     if max_components is None:
-        max_components = 8 if by != "columns" else min(max(8, input_dim + 4), 24)
+        max_components = 8 if gp.is_series else min(max(8, gp.inputs.size(-1) + 4), 24)
     check_counts(2, max_components=max_components)
-    if by == "role" and not gp.is_series:
-        raise ValueError(f"by='role' needs one input column or a forecaster, got {input_dim}.")
     if max_terms is None:
-        max_terms = _COLUMN_TERMS if by == "columns" else _TERMS
+        max_terms = _TERMS if gp.is_series else _COLUMN_TERMS
     expansion = expand_source(gp, max_terms)
-    components = _components(expansion, by, gp)
+    components = (_by_role if gp.is_series else _by_columns)(expansion.terms, gp)
     if expansion.dropped > max(_MAX_EXACT_DROPPED, 100 * torch.finfo(gp.inputs.dtype).eps):
         components.append(Component("pruned terms", (), is_rest=True))
-    return _order_components(components, gp, expansion, max_components, by_share=by == "columns")
+    return _order_components(components, gp, expansion, max_components)
 
 
-def _components(expansion: Expansion, by: str, gp: FittedGP) -> list[Component]:
-    terms = expansion.terms
-    if by == "role":
-        return _by_role(terms, gp)
+def _by_columns(terms: Sequence[Term], gp: FittedGP) -> list[Component]:
+    """Return components by input columns, and the mean function."""
     groups = group_terms(terms, [term.columns for term in terms])
     parts = [Component(_columns_name(g[0].columns, gp), g, columns=g[0].columns) for g in groups]
     return [*parts, Component("mean function", (), columns=frozenset(), has_mean=True)]
@@ -372,7 +355,7 @@ def _columns_name(columns: frozenset[int] | None, gp: FittedGP) -> str:
 
 
 def _order_components(
-    parts: list[Component], gp: FittedGP, expansion: Expansion, max_components: int, by_share: bool
+    parts: list[Component], gp: FittedGP, expansion: Expansion, max_components: int
 ) -> Decomposition:
     """Merge the smallest components, and order the others."""
     blocks = _blocks(gp.time if gp.is_series else gp.inputs)
@@ -394,7 +377,7 @@ def _order_components(
         return errors_of(some) * weights.sqrt()
 
     order: list[int] = []
-    if by_share:  # pruned terms and the level come last
+    if not gp.is_series:  # pruned terms and the level come last
         order = sorted(range(len(parts)), key=lambda k: (not parts[k].columns, -shares[k]))
     while len(order) < len(parts):
         waiting = [k for k in range(len(parts)) if k not in order]

@@ -108,11 +108,9 @@ def check_model(model, x, **options):
 # --- the sum is the model ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("make", "by"), [(series_kernel, by) for by in ("auto", "columns")] + [(small_network, "role")]
-)
-def test_components_of_a_series_add_up(by, make):
-    check_model(series_model(kernel=make()), NEW, by=by)
+@pytest.mark.parametrize("make", [series_kernel, small_network])
+def test_components_of_a_series_add_up(make):
+    check_model(series_model(kernel=make()), NEW)
 
 
 def test_roles_of_a_series():
@@ -150,14 +148,13 @@ def test_components_do_not_depend_on_the_units_of_an_output():
     for unit in (1.0, 0.01):
         y = torch.stack([(2 * x[:, 0]).sin(), unit * x[:, 1]], -1)
         model = SingleTaskGP(x, y, covar_module=NeuralKernelNetwork.additive(3))
-        found.append(decompose(model, by="columns"))
+        found.append(decompose(model))
     first, second = found
     assert [part.name for part in first.components] == [part.name for part in second.components]
     assert (first.negligible == second.negligible).all() and not first.negligible[:2].any()
 
 
-@pytest.mark.parametrize("by", ["role", "columns"])
-def test_batches_of_processes(by):
+def test_batches_of_processes():
     x, y = data(20)
     two = torch.Size([2])
     kernel = ScaleKernel(RBFKernel(batch_shape=two), batch_shape=two) + LinearKernel(
@@ -165,7 +162,7 @@ def test_batches_of_processes(by):
     )
     kernel.kernels[0].base_kernel.lengthscale = torch.tensor([0.5, 2.0]).view(2, 1, 1)
     model = GP(x, torch.stack([y, -2 * y]), kernel, batch_shape=two)
-    check_model(model, NEW, by=by)
+    check_model(model, NEW)
 
 
 @pytest.mark.parametrize("max_terms", [3, 30])
@@ -189,9 +186,6 @@ def test_smaller_components_become_one(max_components):
 def test_components_without_variation():
     kernel = ConstantKernel() + ScaleKernel(ConstantKernel()) + series_kernel()
     check_model(series_model(kernel=kernel), NEW)
-    decomposition = check_model(series_model(kernel=kernel), NEW, by="columns")
-    constant = [part.name for part in decomposition.components].index("constant")
-    assert decomposition.shares[constant] == pytest.approx(0.0, abs=1e-9)
     x, y = data(8)
     flat = decompose(GP(x, torch.ones(8), series_kernel()))
     assert np.isfinite(flat.explained).all()

@@ -35,7 +35,7 @@ def test_enough_components_for_every_column():
 def test_names_of_columns_are_those_given():
     model = additive_model()
     names = [f"c{place}" for place in range(5)]
-    split = decompose(model, by="columns", columns=names)
+    split = decompose(model, columns=names)
     assert {"c0", "c1, c2", "c2, c4", "c3"} <= {part.name for part in split.components}
     assert any("[c1, c2]" in term.label for term in expand(model, columns=names).terms)
     assert expand(RBFKernel(active_dims=(1,)), columns=["a", "b"]).terms[0].label[:6] == "RBF[b]"

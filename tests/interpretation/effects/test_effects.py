@@ -182,7 +182,7 @@ def test_effects_of_an_additive_kernel_are_its_components():
     model = single(x, y, additive_kernel(2), noise=0.01)
     found = effects(model)
     assert found.pairs == ()
-    split = decompose(model, by="columns")
+    split = decompose(model)
     for effect in found.main:
         (i,) = effect.columns
         (number,) = [k for k, c in enumerate(split.components) if c.columns == frozenset({i})]
