@@ -182,7 +182,7 @@ def bare_device(request):
 def few_iterations(monkeypatch):
     """Few iterations of optimisers and samples of effects, where their results do not matter."""
     from gpytorch_nkn.fit import minimize
-    from gpytorch_nkn.interpretation.effects.effects import sobol_indices
+    from gpytorch_nkn.interpretation.effects import sobol_indices
 
     scipy_minimize, adam = optimize.minimize, minimize.adam
 
@@ -194,7 +194,7 @@ def few_iterations(monkeypatch):
     monkeypatch.setattr(optimize, "minimize", few)
     monkeypatch.setattr(minimize, "adam", lambda flat, n, *more: adam(flat, min(n, 3), *more))
     monkeypatch.setattr(
-        sys.modules["gpytorch_nkn.interpretation.effects.effects"],
+        sys.modules["gpytorch_nkn.interpretation.effects"],
         "sobol_indices",
         lambda n, **others: sobol_indices(n=64, **others),
     )

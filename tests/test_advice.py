@@ -86,7 +86,7 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "If the zone is known": "estimators/series/test_series_input.py",
     "no structure can be resolved": "estimators/series/test_nkn_forecaster.py",
     "as botorch_model_class": "ax/test_registration.py",
-    "without covariates: use decompose": "interpretation/effects/test_effects.py",
+    "without covariates: use decompose": "interpretation/test_effects.py",
     "in place of horizon": "interpretation/test_covariates.py",
     "from row to row: name it": "datasets/test_csv_series.py",
     "The target may be any of": "datasets/test_csv_series.py",

@@ -1,6 +1,6 @@
 """Terms of a learned kernel, components and effects of its posterior, and reports."""
 
-from gpytorch_nkn.interpretation.components import (
+from gpytorch_nkn.interpretation.decompose import (
     Component,
     ComponentPosterior,
     Decomposition,

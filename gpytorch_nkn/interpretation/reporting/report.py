@@ -13,13 +13,9 @@ from torch import Tensor
 from gpytorch_nkn import plotting
 from gpytorch_nkn._devices import normal
 from gpytorch_nkn.fit import check_counts, progress_bar, warn_of_size
+from gpytorch_nkn.interpretation.behaviour import Geometry
 from gpytorch_nkn.interpretation.checks import held_out
-from gpytorch_nkn.interpretation.components import (
-    ComponentCurve,
-    Decomposition,
-    Geometry,
-    decompose_gp,
-)
+from gpytorch_nkn.interpretation.decompose import ComponentCurve, Decomposition, decompose_gp
 from gpytorch_nkn.interpretation.effects import Effects, effects
 from gpytorch_nkn.interpretation.reporting.class_report import ClassReport, report_on_class
 from gpytorch_nkn.interpretation.reporting.page import (

@@ -16,8 +16,9 @@ from torch import Tensor
 from gpytorch_nkn import plotting
 from gpytorch_nkn.fit import check_counts, evaluating
 from gpytorch_nkn.interpretation.affine import raw_inputs
+from gpytorch_nkn.interpretation.averages import Averages
 from gpytorch_nkn.interpretation.checks import LeaveOneOut, held_out
-from gpytorch_nkn.interpretation.effects import Averages, effects_of, positions
+from gpytorch_nkn.interpretation.effects import effects_of, positions
 from gpytorch_nkn.interpretation.reporting.page import (
     PANEL,
     Block,

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from gpytorch_nkn.interpretation.behaviour import Geometry, behaviours_of
 from gpytorch_nkn.interpretation.checks import LeaveOneOut, autocorrelation
-from gpytorch_nkn.interpretation.components import Component, Geometry, behaviours_of
+from gpytorch_nkn.interpretation.decompose import Component
 from gpytorch_nkn.interpretation.effects import Effect, Effects
 from gpytorch_nkn.interpretation.expansion import Term, words_of
 from gpytorch_nkn.interpretation.reporting.page import MATTERS, render_all

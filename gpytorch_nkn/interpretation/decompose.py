@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_nkn.fit import check_counts
-from gpytorch_nkn.interpretation.components.behaviour import Geometry, Role, roles_of
+from gpytorch_nkn.interpretation.behaviour import Geometry, Role, roles_of
 from gpytorch_nkn.interpretation.expansion import (
     Expansion,
     Term,

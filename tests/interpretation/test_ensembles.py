@@ -6,7 +6,7 @@ from botorch.models.transforms import Normalize
 
 from gpytorch_nkn.fit import evaluating
 from gpytorch_nkn.interpretation import decompose, effects, report
-from gpytorch_nkn.interpretation.effects.averages import Averages
+from gpytorch_nkn.interpretation.averages import Averages
 from gpytorch_nkn.interpretation.source import fitted_processes, raw_inputs
 from gpytorch_nkn.models import StructureEnsembleGP
 from gpytorch_nkn.models.averaging.member_warp import fit_warp

@@ -13,7 +13,7 @@ from gpytorch.kernels import (
 )
 
 from gpytorch_nkn.interpretation import expand
-from gpytorch_nkn.interpretation.components.behaviour import Geometry, behaviours_of, roles_of
+from gpytorch_nkn.interpretation.behaviour import Geometry, behaviours_of, roles_of
 from gpytorch_nkn.kernels import (
     CenteredLinearKernel,
     DampedTrendKernel,

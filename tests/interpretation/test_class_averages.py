@@ -9,7 +9,7 @@ from gpytorch_nkn.estimators import NKNClassifier, NKNRegressor
 from gpytorch_nkn.estimators.nkn.table_models import by_class
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.interpretation import decompose, effects, expand, report
-from gpytorch_nkn.interpretation.effects.class_averages import ClassAverages
+from gpytorch_nkn.interpretation.averages import ClassAverages
 from tests.global_state import unchanged
 
 OPTIONS = {"restarts": 1, "recipe": Recipe(adam_steps=0, lbfgs_iterations=20), "progress": False}

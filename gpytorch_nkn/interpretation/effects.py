@@ -14,14 +14,14 @@ from scipy.stats import qmc, sobol_indices
 
 from gpytorch_nkn.fit import check_counts, evaluating
 from gpytorch_nkn.interpretation.affine import raw_inputs
-from gpytorch_nkn.interpretation.effects.averages import (
+from gpytorch_nkn.interpretation.averages import (
     Averages,
+    ClassAverages,
     Empirical,
     draw_rows,
     independent_copies,
     set_columns,
 )
-from gpytorch_nkn.interpretation.effects.class_averages import ClassAverages
 from gpytorch_nkn.interpretation.source import (
     NetworkEstimator,
     TableEstimator,

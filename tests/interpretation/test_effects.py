@@ -107,7 +107,7 @@ def dense_posterior(x, y, lengthscale, noise, points):
 
 
 def test_mean_and_standard_deviation_equal_a_dense_computation(monkeypatch):
-    module = sys.modules["gpytorch_nkn.interpretation.effects.effects"]
+    module = sys.modules["gpytorch_nkn.interpretation.effects"]
     monkeypatch.setattr(module, "_POINTS", 4)
     monkeypatch.setattr(module, "_PAIR_POINTS", 4)
     # five rows, three of them with a first value of their own; no averages cancel
