@@ -36,6 +36,7 @@ from gpytorch_nkn.kernels.generalized_spectral_mixture_kernel import (
 from gpytorch_nkn.kernels.gradient_kernel import (
     GradientKernel,
     check_has_derivatives as check_has_derivatives,
+    explained_derivatives as explained_derivatives,
 )
 from gpytorch_nkn.kernels.integrated_wiener_kernel import IntegratedWienerKernel
 from gpytorch_nkn.kernels.kernel_spec import (

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
 __all__ = [
     "are_same",
     "cosine_of",
+    "differentiable_distances",
     "distances",
     "kink",
     "matern32_of",
@@ -45,6 +51,69 @@ def distances(x1: Tensor, x2: Tensor) -> Tensor:
     zero = square == 0
     root = square.masked_fill(zero, 1.0).sqrt().masked_fill(zero, 0.0)
     return root + kink(difference)
+
+
+@contextmanager
+def differentiable_distances(kernel: Kernel, *inputs: Tensor) -> Iterator[None]:
+    """Replace GPyTorch's distances in a kernel, if the inputs may be differentiated.
+
+    Their second derivatives are zero in GPyTorch at equal inputs. Here squared distances have the
+    correct ones, and distances raise a RuntimeError.
+    """
+    differentiated = may_be_differentiated(*inputs)
+    parts = [vars(m) for m in kernel.modules() if differentiated and hasattr(m, "covar_dist")]
+    for part in parts:
+        part["covar_dist"] = _covar_dist
+    try:
+        yield
+    finally:
+        for part in parts:
+            part.pop("covar_dist", None)
+
+
+def _covar_dist(
+    x1: Tensor,
+    x2: Tensor,
+    diag: bool = False,
+    last_dim_is_batch: bool = False,
+    square_dist: bool = False,
+    **params: Any,
+) -> Tensor:
+    if last_dim_is_batch:
+        x1, x2 = x1.mT.unsqueeze(-1), x2.mT.unsqueeze(-1)
+    square = squared_distances(x1, x2, diag)
+    return square if square_dist else _Root.apply(square)
+
+
+class _Root(torch.autograd.Function):
+    """Square root with a gradient of zero at zero, and without second derivatives."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(square: Tensor) -> Tensor:
+        return square.clamp_min(0.0).sqrt()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return _Slope.apply(gradient, *ctx.saved_tensors)
+
+
+class _Slope(torch.autograd.Function):
+    generate_vmap_rule = True
+    setup_context = staticmethod(lambda ctx, inputs, output: None)
+
+    @staticmethod
+    def forward(gradient: Tensor, root: Tensor) -> Tensor:
+        return torch.where(root > 0, gradient / (2 * root), 0.0)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        raise RuntimeError("a distance has no second derivative at equal inputs.")
 
 
 def may_be_differentiated(*inputs: Tensor) -> bool:

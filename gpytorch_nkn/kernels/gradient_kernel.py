@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,7 +14,7 @@ from torch.autograd import grad
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.network import kernel_values
 
-__all__ = ["GradientKernel", "check_has_derivatives"]
+__all__ = ["GradientKernel", "check_has_derivatives", "explained_derivatives"]
 
 
 class GradientKernel(BatchKernel):
@@ -32,7 +34,7 @@ class GradientKernel(BatchKernel):
             with respect to columns outside its ``active_dims`` are zero.
 
     Raises:
-        ValueError: On evaluation, second derivatives of the kernel are not finite.
+        ValueError: On evaluation, second derivatives of the kernel are infinite or unknown.
 
     Reference: Rasmussen and Williams (2006), Gaussian Processes for Machine Learning, section 9.4.
     """
@@ -72,7 +74,7 @@ class GradientKernel(BatchKernel):
         """Return covariances ``... x P x (D + 1) x (D + 1)`` of pairs of points ``... x P x D``."""
         shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], self.batch_shape)
         wanted = torch.is_grad_enabled()
-        with torch.enable_grad():
+        with torch.enable_grad(), explained_derivatives(self.base_kernel):
             left, right = (x.expand(*shape, *x.shape[-2:]).clone() for x in (x1, x2))
             for x in (left, right):
                 if not x.requires_grad:
@@ -88,6 +90,17 @@ class GradientKernel(BatchKernel):
         blocks = torch.stack(rows, -2)
         check_has_derivatives(blocks, self.base_kernel)
         return blocks if wanted else blocks.detach()
+
+
+@contextmanager
+def explained_derivatives(kernel: Any) -> Iterator[None]:
+    """Raise a ValueError if PyTorch cannot differentiate the kernel."""
+    try:
+        yield
+    except (NotImplementedError, RuntimeError) as error:
+        raise ValueError(
+            f"PyTorch cannot differentiate {type(kernel).__name__} twice: {error}"
+        ) from error
 
 
 def check_has_derivatives(values: Tensor, kernel: Any) -> None:

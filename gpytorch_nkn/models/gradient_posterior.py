@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd import grad
 
 from gpytorch_nkn.fit import evaluating
-from gpytorch_nkn.kernels import NeuralKernelNetwork, check_has_derivatives
+from gpytorch_nkn.kernels import NeuralKernelNetwork, check_has_derivatives, explained_derivatives
 from gpytorch_nkn.linalg import check_finite, check_tensors
 from gpytorch_nkn.models.base_gp import ExactBaseGP
 
@@ -81,17 +81,13 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
         parts = [means]
         if is_ensemble(model):  # ... x members x q
             covariance, parts = covariance.mean(-3), list(means.unbind(-2))
-        try:
+        with explained_derivatives(kernel):
             members = [grad(mean.sum(), x1, retain_graph=True)[0] for mean in parts]
             (slopes,) = grad(covariance.sum(), x1, create_graph=True)
             rows = [
                 grad(slope.sum(), x2, retain_graph=True)[0].flatten(-2)
                 for slope in slopes.flatten(-2).unbind(-1)
             ]
-        except (NotImplementedError, RuntimeError) as error:
-            raise ValueError(
-                f"PyTorch cannot differentiate {type(kernel).__name__} twice: {error}"
-            ) from error
     gradients = torch.stack(members)
     gradient_covariance = torch.stack(rows, -2)
     check_has_derivatives(gradient_covariance, kernel)

@@ -193,3 +193,13 @@ def test_gradients_have_the_units_of_inputs_and_outcomes_and_batch_shapes():
 def test_what_has_no_gaussian_gradient_is_named(make, error, match):
     with pytest.raises(error, match=match):
         gradient_posterior(*make(torch.rand(6, 2) + 0.1))
+
+
+@pytest.mark.parametrize("diag", [False, True])
+@pytest.mark.parametrize("make", [PiecewisePolynomialKernel, type("Own", (MaternKernel,), {})])
+def test_kernels_of_distances_without_a_formula_are_named(make, diag):
+    """PyTorch's derivatives of a distance are zero at equal points, without a word."""
+    x = torch.rand(1, 2)
+    for kernel in (make(), NeuralKernelNetwork([make()], [])):
+        with pytest.raises(ValueError, match="cannot differentiate .* twice: a distance has no"):
+            GradientKernel(kernel).forward(x, x, diag=diag)

@@ -39,7 +39,8 @@ class NeuralKernelNetwork(BatchKernel):
     All paths are twice differentiable, even at equal inputs, as covariances of derivatives of a
     Gaussian process require. At equal inputs, second derivatives are infinite if functions of a
     primitive have no derivative: :class:`gpytorch.kernels.MaternKernel` with ``nu=0.5`` and
-    :class:`gpytorch_nkn.kernels.WienerKernel`.
+    :class:`gpytorch_nkn.kernels.WienerKernel`. Other kernels without a formula that compute
+    distances (:class:`gpytorch.kernels.PiecewisePolynomialKernel`) raise an error.
 
     Batch shapes of primitives and layers broadcast. Values are ``... x N x M`` at
     ``N`` and ``M`` inputs, or ``... x (N O) x (M O)`` with ``O`` outputs per input.

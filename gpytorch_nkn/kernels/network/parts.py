@@ -22,6 +22,7 @@ from gpytorch.settings import lazily_evaluate_kernels
 from linear_operator import to_dense
 from torch import Tensor
 
+from gpytorch_nkn.kernels.distances import differentiable_distances
 from gpytorch_nkn.kernels.evaluation import is_hooked
 from gpytorch_nkn.kernels.formula_kernel import formula_values
 from gpytorch_nkn.kernels.kernel_spec import own_spec
@@ -60,7 +61,7 @@ def kernel_values(
             return values * scale
     if type(inner) not in (AdditiveKernel, ProductKernel):
         other = None if x1 is x2 else x2  # GPyTorch's convention for equal inputs
-        with lazily_evaluate_kernels(False):
+        with lazily_evaluate_kernels(False), differentiable_distances(kernel, x1, x2):
             shared = any(isinstance(m, _SHARING_KERNELS) for m in kernel.modules())
             differentiated = x1 is not x2 and (x1.requires_grad or x2.requires_grad)
             if shared and differentiated and torch.equal(x1, x2):
