@@ -30,12 +30,13 @@ from gpytorch_nkn.kernels.evaluation import (
     unwrap_scales,
 )
 from gpytorch_nkn.layers import Linear, LogNormalPrior, ShrunkLogNormalPrior
-from gpytorch_nkn.linalg import Evaluator, broadcasts, solve_in_place
+from gpytorch_nkn.linalg import Evaluator, broadcasts, solve_in_place, with_less_noise
 
 __all__ = ["TrainingLoss", "UnknownPartError"]
 
 # Perturbations of the parameters, which identify the parameter of each prior.
 _PERTURBATIONS = (0.05, 2.0)
+_LEAST_NOISE_RATIO = 0.01  # least ratio of known noise variances of outputs with one inverse
 
 
 class TrainingLoss:
@@ -77,6 +78,9 @@ class TrainingLoss:
         stops = np.cumsum([part.shape[1] for part in parts])
         self._theta_slice, self._mean_slice, self._noise_slice = map(slice, [0, *stops[:-1]], stops)
         self._indices = np.concatenate(parts, 1)  # outputs x values of one output
+        count = len(theta)
+        size_of_group = count if self._shares_kernel(theta) else 1
+        self._groups = [slice(n, n + size_of_group) for n in range(0, count, size_of_group)]
         self._pool.finish()
         require(self._pool.reaches_all(self._indices), "a parameter of an unknown part")
         self._prior = _LogPrior(model, values, self._pool)
@@ -93,8 +97,8 @@ class TrainingLoss:
             np.take(numbers, self._indices, out=self._parameters)
             gradient = np.empty_like(self._parameters)
             loss = 0.0
-            for element in range(len(self._parameters)):
-                loss += self._evaluate(element, gradient[element])
+            for group in self._groups:
+                loss += self._evaluate(group, gradient[group])
                 if not math.isfinite(loss):
                     return math.inf, torch.zeros_like(self._values)
             grad_numbers = np.bincount(self._indices.ravel(), gradient.ravel(), len(numbers))
@@ -103,37 +107,58 @@ class TrainingLoss:
             grad_values = self._pool.vjp(numbers, grad_numbers)
         return loss, torch.from_numpy(grad_values).to(self._values)
 
-    def _evaluate(self, element: int, gradient: np.ndarray) -> float:
-        """Return the negative log likelihood of one output, and write its gradient."""
+    def _evaluate(self, group: slice, gradient: np.ndarray) -> float:
+        """Return the negative log likelihood of a group of outputs, and write its gradient."""
+        element, is_single = group.start, len(gradient) == 1
         parameters, basis = self._parameters[element], self._basis[element]
         theta = parameters[self._theta_slice]
         for formula, first, derived in self._derived:
             number = formula.derived(torch.from_numpy(theta[first]))
             theta[derived] = number.numpy()
-        residual = self._targets[element] - basis @ parameters[self._mean_slice]
-        noise = parameters[self._noise_slice].sum()
-        fixed = None if self._fixed_noise is None else self._fixed_noise[element]
-        evaluator = self._evaluator(element)
+        means = self._parameters[group, self._mean_slice] @ basis.T
+        residuals = self._to_tensor(self._targets[group] - means)
+        noise = torch.full_like(residuals, parameters[self._noise_slice].sum())
+        if self._fixed_noise is not None:
+            noise += self._fixed_noise[group]
+        largest, evaluator = noise.amax(0), self._evaluator(element)
 
         def fill(out: Tensor) -> None:
             evaluator.fill(out)
-            diagonal = out.diagonal()
-            diagonal.add_(noise if fixed is None else fixed + noise)
+            out.diagonal().add_(largest)
 
-        loss, solution = solve_in_place(fill, self._to_tensor(residual), self._buffer, invert=True)
+        right = residuals[0] if is_single else torch.zeros_like(largest)
+        loss, solution = solve_in_place(fill, right, self._buffer, invert=True)
+        if solution is not None and not is_single:
+            less = largest - noise
+            loss, solution = with_less_noise(self._buffer, less, residuals, loss)
         if solution is None:
             return math.inf
-        _, grad_theta = evaluator.vjp(self._buffer, solution)
+        _, grad_theta = evaluator.vjp(self._buffer, solution if is_single else None)
         assert grad_theta is not None
-        solved = to_numpy(solution)
+        solved = np.atleast_2d(to_numpy(solution))
+        gradient[:, self._theta_slice] = 0  # outputs of a group share these parameters
+        gradient[:, self._mean_slice] = -(solved @ basis)
+        gradient = gradient[0]
         gradient[self._theta_slice] = to_numpy(grad_theta)
-        gradient[self._mean_slice] = -(solved @ basis)
         trace = self._buffer.diagonal().sum().item()
-        gradient[self._noise_slice] = 0.5 * (trace - solved @ solved)
+        gradient[self._noise_slice] = 0.5 * (trace - np.vdot(solved, solved))
         for formula, first, derived in self._derived:
             values = torch.from_numpy(theta[first]), torch.from_numpy(theta[derived])
             gradient[first] += formula.derived_slope(*values).numpy() * gradient[derived]
         return loss
+
+    def _shares_kernel(self, indices: np.ndarray) -> bool:
+        """Return whether at least 3 outputs differ only in mean and moderately in known noise.
+
+        Then one inverse serves all of them, which takes as long as about two separate ones.
+        """
+        noise, count = self._fixed_noise, len(indices)
+        if noise is None or count < 3 or self._noise_slice.stop > self._noise_slice.start:
+            return False
+        few = (noise < noise.amax(0)).sum() <= 2 * noise.size(-1)
+        well_conditioned = noise.min() > _LEAST_NOISE_RATIO * noise.max()
+        same = (indices == indices[0]).all() and all(x is self._inputs[0] for x in self._inputs)
+        return bool(few and well_conditioned and same)
 
     def _evaluator(self, element: int) -> Evaluator:
         """Return an evaluator of one output at its current parameters."""
@@ -162,7 +187,7 @@ class TrainingLoss:
         theta = vector.values()
         if theta is None or theta.shape[:-1] not in (self._batch_shape, torch.Size([])):
             raise UnknownPartError("a network of another batch shape")
-        theta = theta.detach().expand(*self._batch_shape, -1).reshape(len(self._inputs), -1)
+        theta = theta.detach().view(-1, theta.size(-1))  # one row if the outputs share the kernel
         matrix = program_matrix(program, theta[0], (self._inputs[0],))
         if matrix is None:
             raise UnknownPartError("a network with another evaluation setting")
@@ -178,7 +203,8 @@ class TrainingLoss:
             for formula in {p.formula for p in primitives}
         ]
         stops = {slot.start: slot.stop for slot in _slots(program)}
-        indices, start = self._pool.add_constants(theta), 0
+        constants, start = self._pool.add_constants(theta), 0
+        indices = np.repeat(constants, len(self._inputs) // len(constants), 0)
         for part in vector.parts:
             stop = stops[start]
             if not isinstance(part, Tensor):  # tensors are derived values

@@ -10,6 +10,7 @@ from gpytorch_nkn.linalg.gaussian import (
     entrywise_negative_log_likelihood,
     gaussian_negative_log_likelihood,
     solve_in_place,
+    with_less_noise,
 )
 from gpytorch_nkn.linalg.grid import (
     GridLikelihood,
@@ -71,4 +72,5 @@ __all__ = [
     "symmetric_strips",
     "to_dense",
     "with_gradients",
+    "with_less_noise",
 ]

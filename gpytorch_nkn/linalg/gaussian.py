@@ -16,6 +16,7 @@ __all__ = [
     "entrywise_negative_log_likelihood",
     "gaussian_negative_log_likelihood",
     "solve_in_place",
+    "with_less_noise",
 ]
 
 
@@ -115,7 +116,7 @@ def solve_in_place(
 
     Return infinity and None if K is not positive definite. ``fill`` writes the lower triangle of K
     into the buffer. The inverse of K or, without ``invert``, the Cholesky factor then overwrites
-    this triangle.
+    the buffer, the factor only this triangle.
     """
     transposed = buffer.mT  # column-major, so that LAPACK needs no copy
     info = torch.empty((), dtype=torch.int32, device=buffer.device)
@@ -139,3 +140,43 @@ def solve_in_place(
     if invert:
         torch.cholesky_inverse(transposed, upper=True, out=transposed)
     return value, solution
+
+
+def with_less_noise(
+    inverse: Tensor, reductions: Tensor, vectors: Tensor, normaliser: float
+) -> tuple[float, Tensor | None]:
+    r"""Return the negative log density of vectors whose covariances differ in noise, and solutions.
+
+    Vector ``c`` has the covariance :math:`K_c = P^{-1} - D_c`, so that, for the rows R where
+    :math:`D_c = \operatorname{diag}(d_c)` is positive,
+
+    .. math:: K_c^{-1} = P + P_R (D_R^{-1} - P_{RR})^{-1} P_R^\top
+
+    Args:
+        inverse: P, ``N x N``. It is overwritten by the gradient of the result with respect to K.
+        reductions: Diagonals :math:`d_c`, non-negative, ``C x N``.
+        vectors: Vectors ``C x N``.
+        normaliser: Negative log density of zero under the covariance :math:`P^{-1}`.
+
+    Returns:
+        The sum over the vectors, and ``C x N``; infinity and None if a matrix is not positive
+        definite.
+    """
+    solutions, value, roots = vectors @ inverse, len(vectors) * normaliser, reductions.sqrt()
+    updates = []
+    for number, root in enumerate(roots):
+        rows = root.nonzero().squeeze(-1)
+        half = root[rows].unsqueeze(-1) * inverse[rows]  # R x N
+        system = torch.eye(len(rows)).to(half) - half[:, rows] * root[rows]
+        factor, info = torch.linalg.cholesky_ex(system)
+        if info.item():
+            return math.inf, None
+        half = torch.linalg.solve_triangular(factor, half, upper=False)
+        solutions[number] += (half @ vectors[number]) @ half
+        value += factor.diagonal().log().sum().item()
+        updates.append(half)
+    value += 0.5 * (vectors * solutions).sum().item()
+    update = torch.cat(updates)
+    inverse.mul_(len(vectors)).addmm_(update.mT, update).addmm_(solutions.mT, solutions, alpha=-1)
+    inverse.mul_(0.5)
+    return value, solutions

@@ -92,6 +92,17 @@ def fixed_noise(learned):
     return wide(likelihood=FixedNoiseGaussianLikelihood(noise, learn_additional_noise=learned))
 
 
+def classes_with_one_kernel():
+    """Outputs whose noise differs in a few rows: one inverse and updates of low rank."""
+    noise = torch.full((4, 25), 2.0)
+    noise[torch.arange(25) % 4, torch.arange(25)] = 0.3 * torch.rand(25) + 0.1
+    mean = perturb(ConstantMean(batch_shape=noise.shape[:1]))
+    model = wide(mean=mean, likelihood=FixedNoiseGaussianLikelihood(noise))
+    targets = model.train_targets + noise
+    model.set_train_data(targets=targets, strict=False)
+    return model
+
+
 def activations():
     layers = [Linear(2, 2), Activation(2, [0.1, 1.0, 0.3]), Linear(2, 1), Activation(1, "exp")]
     kernels = [RBFKernel(ard_num_dims=3), ScaleKernel(CenteredLinearKernel(learn_center=True))]
@@ -157,6 +168,7 @@ KNOWN = {
     "zero mean": lambda: wide(mean=ZeroMean()),
     "linear mean": lambda: wide(mean=perturb(LinearMean(3))),
     "fixed and learned noise": lambda: fixed_noise(True),
+    "classes with one kernel": classes_with_one_kernel,
     "frozen kernel": lambda: frozen("covar_module"),
     "frozen primitive": lambda: frozen("covar_module.primitives.1", "covar_module.layers.2"),
     "frozen noise": lambda: frozen("likelihood"),
