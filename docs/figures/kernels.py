@@ -58,7 +58,6 @@ MAKE = {
     "SpectralComponentKernel": lambda: kernels.SpectralComponentKernel().initialize(
         lengthscale=3.0, frequency=4.0
     ),
-    "GeneralizedSpectralMixtureKernel": lambda: kernels.GeneralizedSpectralMixtureKernel(1, 1),
     "DataAdaptiveHadamardKernel": factor,
 }
 

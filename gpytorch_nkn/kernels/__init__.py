@@ -30,9 +30,6 @@ from gpytorch_nkn.kernels.data_adaptive_hadamard_kernel import (
 from gpytorch_nkn.kernels.feature_kernel import FeatureKernel as FeatureKernel
 from gpytorch_nkn.kernels.feature_prediction_strategy import feature_function as feature_function
 from gpytorch_nkn.kernels.formula import Formula, stationary as stationary
-from gpytorch_nkn.kernels.generalized_spectral_mixture_kernel import (
-    GeneralizedSpectralMixtureKernel,
-)
 from gpytorch_nkn.kernels.gradient_kernel import (
     GradientKernel,
     check_has_derivatives as check_has_derivatives,
@@ -67,7 +64,6 @@ __all__ = [
     "DampedTrendKernel",
     "DataAdaptiveHadamardKernel",
     "Formula",
-    "GeneralizedSpectralMixtureKernel",
     "GradientKernel",
     "IntegratedWienerKernel",
     "KernelSpec",

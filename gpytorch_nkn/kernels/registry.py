@@ -40,9 +40,6 @@ from gpytorch_nkn.kernels.change_point_kernel import ChangePointKernel, change_p
 from gpytorch_nkn.kernels.complex_exponential_kernel import ComplexExponentialKernel
 from gpytorch_nkn.kernels.damped_trend_kernel import DampedTrendKernel
 from gpytorch_nkn.kernels.data_adaptive_hadamard_kernel import DataAdaptiveHadamardKernel
-from gpytorch_nkn.kernels.generalized_spectral_mixture_kernel import (
-    GeneralizedSpectralMixtureKernel,
-)
 from gpytorch_nkn.kernels.integrated_wiener_kernel import IntegratedWienerKernel
 from gpytorch_nkn.kernels.kernel_spec import KernelSpec, register
 from gpytorch_nkn.kernels.network import NeuralKernelNetwork
@@ -205,7 +202,6 @@ SPECS = (
     KernelSpec(PolynomialKernel, lambda kernel: f"POLY{int(kernel.power)}"),
     KernelSpec(SpectralMixtureKernel, "SM"),
     KernelSpec(BivariateComplexExponentialKernel, "BCEXP"),
-    KernelSpec(GeneralizedSpectralMixtureKernel, "GSM"),
     KernelSpec(NonStationarySpectralKernel, "NSS", measure=measures.Pairs, start=_start_at_mean),
     KernelSpec(DataAdaptiveHadamardKernel, "DANK"),
     KernelSpec(NeuralKernelNetwork, "NKN"),

@@ -11,7 +11,6 @@ from gpytorch_nkn.kernels import (
     ChangePointKernel,
     DampedTrendKernel,
     DataAdaptiveHadamardKernel,
-    GeneralizedSpectralMixtureKernel,
     IntegratedWienerKernel,
     NeuralKernelNetwork,
     NonStationarySpectralKernel,
@@ -39,9 +38,7 @@ TWO_COLUMNS = {
 OF_COLUMNS = {
     entry.name: entry
     for entry in REGISTRY
-    if entry.dims == 2
-    and entry.cls
-    in (DataAdaptiveHadamardKernel, GeneralizedSpectralMixtureKernel, NonStationarySpectralKernel)
+    if entry.dims == 2 and entry.cls in (DataAdaptiveHadamardKernel, NonStationarySpectralKernel)
 }
 # Kernels of one column, on which the cases run too.
 OF_ONE_COLUMN = {

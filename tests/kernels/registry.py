@@ -24,7 +24,6 @@ from gpytorch_nkn.kernels import (
     ComplexExponentialKernel,
     DampedTrendKernel,
     DataAdaptiveHadamardKernel,
-    GeneralizedSpectralMixtureKernel,
     IntegratedWienerKernel,
     NeuralKernelNetwork,
     NonStationarySpectralKernel,
@@ -120,17 +119,6 @@ def hadamard(name, base, dims=2, num_anchors=7, **options):
     return Entry(f"hadamard-{name}", cls, make, dims, ard=True)
 
 
-def generalized_mixture(num_mixtures, dims):
-    def make(batch_shape=NO_BATCH, active_dims=None):
-        return GeneralizedSpectralMixtureKernel(
-            num_mixtures, dims, hidden=(5,), batch_shape=batch_shape, active_dims=active_dims
-        )
-
-    cls = GeneralizedSpectralMixtureKernel
-    name = f"{cls.__name__}-{num_mixtures}"
-    return Entry(name, cls, make, dims, ard=True)
-
-
 def activations_of_four(b):
     return [Linear(4, 2, batch_shape=b), Product(2, 1)]
 
@@ -206,12 +194,6 @@ def hadamards(b):
         ),
         RBFKernel(batch_shape=b),
     ]
-
-
-def mixtures(b):
-    generalized = GeneralizedSpectralMixtureKernel(2, 2, batch_shape=b)
-    second = GeneralizedSpectralMixtureKernel(1, 1, batch_shape=b, active_dims=(1,))
-    return [generalized, ScaleKernel(second, batch_shape=b), RBFKernel(batch_shape=b)]
 
 
 def nested(b):
@@ -333,8 +315,6 @@ REGISTRY = [
     change_points("two", lambda b: real(b)[:2], dims=1, location=0.1, width=0.2),
     change_points("three", lambda b: real(b)[:3], location=torch.tensor([0.5, -0.2]), width=0.4),
     change_points("second", lambda b: ard(b)[:2], switch_dim=1, width=0.3),
-    generalized_mixture(2, dims=1),
-    generalized_mixture(3, dims=2),
     feature_pairs("psi"),
     feature_pairs("many", dims=1, num_features=100, correlation=0.0),
     feature_pairs("phi", dims=3, features="phi", ard=False),
@@ -347,7 +327,6 @@ REGISTRY = [
     hadamard("linear", lambda b: LinearKernel(batch_shape=b), dims=1, rank=3, num_anchors=3),
     network("real", real),
     network("hadamards", hadamards, ard=True),
-    network("mixtures", mixtures, ard=True),
     network("pairs", pairs, ard=True),
     network("stationary", stationary, dims=1),
     network("complex", complex_units),
