@@ -179,7 +179,9 @@ def plain_markdown(app, name, source):
     text = source[0]
     if name in TERMS:
         entries = ".. index::\n" + "".join(f"   ! single: {term}\n" for term in TERMS[name])
-        entries += "\n.. meta::\n   :keywords: " + ", ".join(" ".join(TERMS[name]).split()) + "\n"
+        entries += (
+            "\n.. meta::\n   :keywords: " + ", ".join(re.findall(r"\w+", str(TERMS[name]))) + "\n"
+        )
         text = re.sub(r"(?m)^(# .*)$", rf"\1\n\n```{{eval-rst}}\n{entries}```", text, count=1)
     if name.endswith("index") and not name.startswith("reference"):
         pages = re.findall(r"^- \*{0,2}\[[^\]]*\]\((\w+)\.(?:md|ipynb)\)", text, re.MULTILINE)

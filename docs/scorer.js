@@ -1,6 +1,8 @@
-// Guides rank above tutorials, the reference and the changelog, but not above a name typed in full.
+// Guides rank above background, and both above tutorials, the reference and the changelog.
+const BACKGROUND = /^(theory|glossary|results|start\/index|howto\/index)/;
+const LAST = /^(reference\/m|tutorials|architecture|changelog|terms|upstream)/;
 var Scorer = {
-  objNameMatch: 11,
+  objNameMatch: 21,
   objPartialMatch: 6,
   objPrio: { 0: 15, 1: 5, 2: -5 },
   objPrioDefault: 0,
@@ -9,5 +11,5 @@ var Scorer = {
   term: 5,
   partialTerm: 2,
   score: ([page, , , , score]) =>
-    score + (/^(reference\/m|tutorials|architecture|changelog|terms|upstream)/.test(page) ? 0 : 20),
+    score + (LAST.test(page) ? 0 : BACKGROUND.test(page) ? 18 : 20),
 };
