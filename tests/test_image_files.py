@@ -67,13 +67,6 @@ def test_pictures_keep_their_kind_and_their_known_pixels(tmp_path, pixels, mode)
         assert not image.transparent.any()
 
 
-def test_values_of_another_shape_are_not_written(tmp_path):
-    Image.fromarray(draw(5, 7, 3)).save(tmp_path / "a.png")
-    image = read_image(tmp_path / "a.png")
-    with pytest.raises(ValueError, match=r"\(5, 7, 3\) and \(5, 7\), got \(5, 7\) and \(5, 7\)"):
-        image.save_filled(tmp_path / "b.png", np.zeros((5, 7)), np.zeros((5, 7), bool))
-
-
 def test_palettes_and_other_modes_become_gray_or_colour(tmp_path):
     colors = draw(4, 6, 3)
     picture = Image.fromarray(colors)

@@ -182,24 +182,14 @@ plt.show()
 # %% [markdown]
 # The columns of noise have almost no relevance. A relevance is not a feature importance, however:
 # Friedman's function is linear in columns 3 and 4, which the wide base kernel already models.
-# `cv_results_` lists candidates with their gain over the previous candidate on held-out rows. The
-# best kernel is selected if its gain exceeds one standard error. The last rows add the paper's
-# factor to the relevances.
+# `cv_results_` lists candidates with their gain over the initial kernel on held-out rows. The best
+# kernel is selected if its gain exceeds one standard error. The last rows add the paper's factor to
+# the relevances.
 
 # %%
-compared = pd.DataFrame(
-    [
-        {
-            "what": ", ".join(f"{key} {value:.3g}" for key, value in candidate.params.items()),
-            "gain": candidate.gain,
-            "standard error": candidate.error,
-            "share in the result": candidate.weight,
-        }
-        for candidate in classifier.cv_results_
-        if candidate.params.get("widening", 1) == 1  # of the base kernel; others were tried, too
-    ]
-)
-compared.round(4)
+compared = classifier.cv_results_
+compared = compared[compared["widening"].fillna(1) == 1]  # candidates without a wider base kernel
+compared[["stage", "relevance_penalty", "eta_share", "gain", "error", "weight"]].round(4)
 
 # %% [markdown]
 # The learned kernel is available to other methods. Kernel ridge regression uses the kernel of the

@@ -64,16 +64,7 @@ class ImageFile:
             values: Values with the shape of :attr:`values`; clipped to 0 and 1 and rounded to the
                 depth of the file.
             mask: Booleans ``H x W``, true where a pixel is missing; other pixels stay the same.
-
-        Raises:
-            OSError: The file cannot be written.
-            ValueError: A shape differs.
         """
-        if np.shape(values) != self.values.shape or np.shape(mask) != self.pixels.shape[:2]:
-            raise ValueError(
-                f"values and mask must have the shapes {self.values.shape} and "
-                f"{self.pixels.shape[:2]}, got {np.shape(values)} and {np.shape(mask)}."
-            )
         white = np.iinfo(self.pixels.dtype).max
         filled = np.rint(np.clip(values, 0, 1) * white)
         if self.has_opacity:
@@ -91,11 +82,6 @@ def read_image(path: str | os.PathLike) -> ImageFile:
 
     An orientation in the file is applied. Palettes, black-and-white images and other colour spaces
     become gray or RGB. Pillow reads 16 bits of colour images as 8, which the notices say.
-
-    Raises:
-        ImportError: Pillow is not installed.
-        OSError: The file cannot be read.
-        ValueError: The file is not an image, is damaged, or holds floating-point numbers.
     """
     path = Path(path)
     return _as_integers(path, *_open(path))
@@ -109,9 +95,6 @@ def read_mask(path: str | os.PathLike) -> tuple[np.ndarray, tuple[str, ...]]:
 
     Returns:
         Booleans ``H x W``, true where a pixel is missing; notices, one sentence each.
-
-    Raises:
-        ImportError, OSError, ValueError: As :func:`read_image`.
     """
     path = Path(path)
     image, notices = _open(path)

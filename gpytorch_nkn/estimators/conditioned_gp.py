@@ -30,13 +30,16 @@ class ConditionedGP:
 
     Args:
         model: A GP with ``mean_module``, ``covar_module``, Gaussian noise and inputs ``N x D``.
+
+    Attributes:
+        inputs, targets: Training inputs ``N x D`` and targets ``N``.
     """
 
     def __init__(self, model: ExactGP):
         self.model = model.eval()
         assert model.train_inputs is not None
-        self._inputs, self._targets = model.train_inputs[0], model.train_targets
-        self._noises = model.likelihood.noise.detach().expand(self._targets.shape)  # N
+        self.inputs, self.targets = model.train_inputs[0], model.train_targets
+        self._noises = model.likelihood.noise.detach().expand(self.targets.shape)  # N
         self._alpha: Tensor | None = None  # kept for means after the factor is released
         self._posterior: ExactPosterior | None = None
 
@@ -65,25 +68,15 @@ class ConditionedGP:
 
     def blocks(self, size: int, max_rows: int) -> list[ConditionedGP]:
         """Return models conditioned on blocks of ``size`` rows, up to row ``max_rows``."""
-        rows = torch.arange(min(max_rows, self._targets.numel()))
+        rows = torch.arange(min(max_rows, self.targets.numel()))
         return [self.at(block) for block in rows.split(size)]
 
     def at(self, rows: Tensor | slice) -> ConditionedGP:
         """Return the model conditioned on some of its rows."""
         gp = ConditionedGP(self.model)
-        gp._inputs, gp._targets = self._inputs[rows], self._targets[rows]
+        gp.inputs, gp.targets = self.inputs[rows], self.targets[rows]
         gp._noises = self._noises[rows]
         return gp
-
-    @property
-    def inputs(self) -> Tensor:
-        """Training inputs ``N x D``."""
-        return self._inputs
-
-    @property
-    def targets(self) -> Tensor:
-        """Training targets ``N``."""
-        return self._targets
 
     @torch.no_grad()
     def add_uncertain_rows(self, rows: Rows) -> float:
@@ -101,7 +94,7 @@ class ConditionedGP:
             Maximum likelihood estimate of the variance of additional noise in these rows.
         """
         middle, known_noise = rows.x.median(0).values, 0.0 if rows.noise is None else rows.noise
-        size = max(1, _CHUNK_ENTRIES // (len(rows.x) * self._targets.numel()))
+        size = max(1, _CHUNK_ENTRIES // (len(rows.x) * self.targets.numel()))
         parts = [self._differences(chunk) for chunk in rows.x.split(size, 1)]
         shift, noise = (torch.cat(values) for values in zip(*parts, strict=True))
         learned = getattr(self.model.likelihood, "second_noise", self.noise)
@@ -111,8 +104,8 @@ class ConditionedGP:
         covariance = self.covariance(middle[first])
         added = _additional_noise(covariance + noise[first].diag(), errors[first])
         self._noises = torch.cat([self._noises, noise + added])
-        self._inputs = torch.cat([self._inputs, middle])
-        self._targets = torch.cat([self._targets, targets])
+        self.inputs = torch.cat([self.inputs, middle])
+        self.targets = torch.cat([self.targets, targets])
         self._alpha = self._posterior = None
         return added
 
@@ -132,7 +125,7 @@ class ConditionedGP:
 
     def _whitened(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return posterior mean ``M``, whitened covariances ``N x M`` and prior variances ``M``."""
-        between = self._kernel(x, self._inputs)
+        between = self._kernel(x, self.inputs)
         mean = self.model.mean_module(x) + between @ self.posterior().alpha
         half = self.posterior().whiten(between)
         return mean, half, self.model.covar_module(x, diag=True)
@@ -143,7 +136,7 @@ class ConditionedGP:
         mean, variance = posterior.leave_one_out()
         if hasattr(self.model, "observations"):  # targets are not observations
             variance = (variance - self._noises + self.noise).clamp_min(0)
-        return self._targets - posterior.residual + mean, variance
+        return self.targets - posterior.residual + mean, variance
 
     def moments(self, x: Tensor, *, variance: bool = True) -> tuple[Tensor, Tensor | None]:
         """Return means and variances ``M`` of the function (without noise) at rows ``M x D``."""
@@ -154,13 +147,13 @@ class ConditionedGP:
     @torch.no_grad()
     def cross(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield chunks ``m x D`` of rows, and their covariances ``m x N`` with training rows."""
-        for rows in x.split(max(1, _CHUNK_ENTRIES // self._targets.numel())):
-            yield rows, self._kernel(rows, self._inputs)
+        for rows in x.split(max(1, _CHUNK_ENTRIES // self.targets.numel())):
+            yield rows, self._kernel(rows, self.inputs)
 
     @torch.no_grad()
     def covariance(self, x: Tensor) -> Tensor:
         """Return the covariance ``M x M`` of the function at rows ``M x D``, without noise."""
-        half = self.posterior().whiten(self._kernel(x, self._inputs))
+        half = self.posterior().whiten(self._kernel(x, self.inputs))
         return self._kernel(x, x) - half.mT @ half
 
     @torch.no_grad()
@@ -179,7 +172,7 @@ class ConditionedGP:
     def posterior(self) -> ExactPosterior:
         """Return the posterior given the training rows, with the factor."""
         if self._posterior is None:
-            inputs, n = self._inputs, self._targets.numel()
+            inputs, n = self.inputs, self.targets.numel()
 
             def fill(out: Tensor) -> None:
                 for rows in torch.arange(n).split(max(1, _CHUNK_ENTRIES // n)):
@@ -187,7 +180,7 @@ class ConditionedGP:
                     out[block] = self._kernel(inputs[block], inputs)
                 out.diagonal().add_(self._noises)
 
-            residual = self._targets - self.model.mean_module(inputs)
+            residual = self.targets - self.model.mean_module(inputs)
             self._posterior = ExactPosterior.from_fill(fill, residual)
             self._alpha = self._posterior.alpha
         return self._posterior

@@ -53,9 +53,6 @@ class Standardisation:
 
         With ``keep_constant``, constant columns stay in use and are centred only. Columns in the
         mask ``codes`` (``D`` or empty) are not standardised.
-
-        Raises:
-            ValueError: Every column is constant.
         """
         used = varying(X)
         offset, scale = moments(X)
@@ -112,11 +109,7 @@ def check_complete_targets(y: Any) -> None:
 
 
 def encode_classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sorted classes, and the code ``N`` of each label.
-
-    Raises:
-        ValueError: Labels are not all strings or all numbers, are continuous, or of one class.
-    """
+    """Return the sorted classes, and the code ``N`` of each label."""
     if labels.dtype == object:
         kinds = {
             "number" if isinstance(v, Real | np.bool_) else type(v).__name__.rstrip("_")  # np.str_
@@ -136,12 +129,7 @@ def encode_classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def numbers_of(column: pd.Series) -> np.ndarray:
-    """Convert a data frame's column to float64, with NaN for missing cells.
-
-    Raises:
-        TypeError: Cells are dates, durations, complex numbers or other objects.
-        ValueError: A string is not a number.
-    """
+    """Convert a data frame's column to float64, with NaN for missing cells."""
     if column.dtype.kind in "mMc" or isinstance(column.dtype, pd.PeriodDtype):
         raise TypeError(f"{column.dtype} is not a numeric type.")
     return column.to_numpy(dtype=float, na_value=np.nan)
@@ -157,10 +145,6 @@ def as_numbers(name: str, values: Any, *, categories: bool = False, fitted: bool
         values: The table or vector.
         categories: Whether messages explain how columns of a data frame become categories.
         fitted: Whether messages state that the columns held numbers in ``fit``.
-
-    Raises:
-        TypeError: An array holds dates or durations or is structured, or ``values`` is a scalar.
-        ValueError: A value is masked or not a number.
     """
     if isinstance(values, pd.DataFrame):
         return _frame_of_numbers(name, values, categories, fitted)
@@ -282,9 +266,6 @@ def offset_and_scale(y: np.ndarray) -> tuple[Any, Any]:
     """Return mean and standard deviation of targets ``N`` (or ``K`` each of ``N x K``).
 
     Constant targets have a scale of 1.
-
-    Raises:
-        ValueError: The targets are too large or too small to be standardised.
     """
     offset, scale = moments(y)
     scale = np.where(varies(y), scale, 1.0)[()]
@@ -297,12 +278,7 @@ def offset_and_scale(y: np.ndarray) -> tuple[Any, Any]:
 
 
 def per_row(name: str, values: Any, count: int, *, positive: bool) -> np.ndarray:
-    """Return finite numbers ``N``, one per row, from one number, ``N`` or ``N x 1``.
-
-    Raises:
-        TypeError: The values are boolean or a string.
-        ValueError: The shape is wrong, or a number is negative (with ``positive``: not positive).
-    """
+    """Return numbers ``N``, at least 0 (``positive``: above), from one, ``N`` or ``N x 1``."""
     if isinstance(values, str) or np.asarray(values).dtype == bool:
         raise TypeError(f"{name} must be one number, or one for each row, got {values!r:.40}.")
     given = np.full(count, values) if np.ndim(values) == 0 else values

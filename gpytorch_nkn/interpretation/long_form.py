@@ -86,9 +86,6 @@ def long_form(model: ExactGP) -> ExactGP:
     IndexKernel. Supported are BoTorch's MultiTaskGP and KroneckerMultiTaskGP, and models with a
     MultitaskGaussianLikelihood. The task index may also be the second input of a model whose kernel
     is ``covar_module`` times an IndexKernel.
-
-    Raises:
-        NotImplementedError: The model is a batch, or has correlated noise or an unsupported prior.
     """
     assert model.train_inputs is not None
     index = model.train_inputs[1:]

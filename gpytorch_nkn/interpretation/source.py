@@ -264,11 +264,7 @@ def fitted_gp(model: Any) -> FittedGP:
 
 
 def class_units(model: Any, label: Any) -> tuple[Units | None, int]:
-    """Return units of a fitted classifier and the index of a class; None for regression.
-
-    Raises:
-        ValueError: ``label`` is not a class, or the model is not a classifier.
-    """
+    """Return units of a fitted classifier and the index of a class; None for regression."""
     if not hasattr(model, "linearised"):
         if label is not None:
             raise ValueError(

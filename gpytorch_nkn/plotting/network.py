@@ -16,7 +16,7 @@ from torch import Tensor
 from gpytorch_nkn.kernels import NeuralKernelNetwork, short_name
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
 from gpytorch_nkn.layers import Activation, Layer, Linear, Product
-from gpytorch_nkn.plotting.inputs import as_inputs, check_kernel, unit_values
+from gpytorch_nkn.plotting.kernel import as_inputs, check_kernel, unit_values
 from gpytorch_nkn.plotting.style import BLUE, GRAY, ORANGE, PALETTE, size_in_points
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -15,25 +15,47 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpytorch_nkn.estimators.askl.askl_inputs import InputMap, choose_input_map
-from gpytorch_nkn.estimators.askl.askl_network import LOSSES, feature_scale
+from gpytorch_nkn.estimators.askl.askl_network import LOSSES, SpectralNetwork, feature_scale
 from gpytorch_nkn.estimators.askl.askl_selection import (
     Selection,
     SpectralTask,
     doubling_cycles,
     held_out_parts,
 )
-from gpytorch_nkn.estimators.askl.askl_start import METHODS, start_network
 from gpytorch_nkn.estimators.askl.askl_training import Objective
+from gpytorch_nkn.estimators.askl.leave_one_out import kernel_ridge
 from gpytorch_nkn.estimators.estimator import Estimator, forgets_failures
 from gpytorch_nkn.fit import Session, check_counts, check_number, warn_of_size
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
 
-__all__ = ["SpectralLearner"]
+__all__ = ["METHODS", "SpectralLearner", "start_network"]
 
 _RATE = 0.05  # learning rate of the weights
 _BLOCK = 2**18  # number of angles in memory during predictions
 _MIN_ROWS = 10  # smallest number of rows for early stopping
 _MAX_UNWARNED = 200_000  # largest number of rows without a warning
+_GAMMA_ROWS = 800  # largest number of rows for the choice of gamma
+# Change of an angle per Adam step: small in regression, because targets are noisy; for classes
+# times sqrt(d / 100) with d > 100 columns.
+_REGRESSION_STEP, _CLASS_STEP, _FEW_COLUMNS = 0.15, 0.5, 100
+_INDEPENDENT = 0.3  # independent part of Omega', in standard deviations of Omega
+
+
+class Method(NamedTuple):
+    """Properties of a method in table 1 of the paper."""
+
+    stationary: bool
+    learned: bool
+    trace_norm: bool
+
+
+METHODS = {
+    "SK": Method(True, False, False),
+    "NSK": Method(False, False, False),
+    "SKL": Method(True, True, False),
+    "NSKL": Method(False, True, False),
+    "ASKL": Method(False, True, True),
+}
 
 
 def _batch_size(count: int, dim: int) -> int:
@@ -136,7 +158,7 @@ gamma_: Parameter of the RBF kernel from which initial frequencies were drawn.
             y: Classes or targets ``N``; for the regressor also ``N x K``.
 
         Raises:
-            ValueError: An option, ``X`` or ``y`` is invalid.
+            ValueError, TypeError: The data or an option are invalid.
             KeyboardInterrupt: Ctrl-C was pressed before the first training step. A later Ctrl-C
                 gives a warning and keeps the best parameters so far.
         """
@@ -248,16 +270,11 @@ gamma_: Parameter of the RBF kernel from which initial frequencies were drawn.
             cosines = torch.add(phases, rows.to(device) @ omega.mT).cos_().sum(0)
             yield cosines.mul_(feature_scale(*omega.shape[:2])).cpu().numpy()
 
-    def kernel(self, *, learn_frequencies: bool = False) -> NonStationarySpectralKernel:
-        """Return the learned kernel, for Gaussian processes.
+    def kernel(self) -> NonStationarySpectralKernel:
+        """Return the learned kernel, for Gaussian processes, which do not train its frequencies.
 
-        Args:
-            learn_frequencies: Whether a Gaussian process trains the frequencies. By default, their
-                ``requires_grad`` is ``False``.
-
-        Returns:
-            A float64 kernel on inputs ``input_map_(X)`` with the feature map :meth:`features`. The
-            kernel has an output scale and needs no ``ScaleKernel``.
+        The inputs of the float64 kernel are ``input_map_(X)``, its feature map is :meth:`features`.
+        It has an output scale and needs no ``ScaleKernel``.
         """
         check_is_fitted(self)
         pairs = torch.tensor(self.frequencies_)
@@ -266,8 +283,43 @@ gamma_: Parameter of the RBF kernel from which initial frequencies were drawn.
             pairs.size(2),
             features="phi",
             stationary=len(pairs) == 1,
-            learn_frequencies=learn_frequencies,
+            learn_frequencies=False,
         ).double()
         kernel.initialize(lengthscale=1.0, phases=torch.tensor(self.phases_))
         kernel.frequencies = pairs.expand(2, -1, -1)
         return kernel
+
+
+def start_network(
+    x: Tensor,
+    num_outputs: int,
+    method: Method,
+    *,
+    num_features: int,
+    gamma: float | str,
+    ridge_targets: Tensor,
+    classes: bool,
+    rng: np.random.RandomState,
+    device: torch.device,
+) -> tuple[SpectralNetwork, float, float]:
+    """Draw frequencies of an RBF kernel; return network, ``gamma`` and their learning rate.
+
+    Rows ``N x d`` and targets ``N x K`` are float64 on the CPU.
+    """
+    if len(x) > _GAMMA_ROWS:
+        chosen = torch.from_numpy(rng.choice(len(x), _GAMMA_ROWS, replace=False))
+        x, ridge_targets = x[chosen], ridge_targets[chosen]
+    gamma = kernel_ridge(x, ridge_targets).gamma if isinstance(gamma, str) else float(gamma)
+    step = _REGRESSION_STEP
+    if classes:
+        step = _CLASS_STEP * max(1.0, math.sqrt(x.size(1) / _FEW_COLUMNS))
+    rate = step / max(float(x.abs().sum(1).mean()), 1e-12)
+    draws = rng.standard_normal((1 if method.stationary else 2, num_features, x.size(1)))
+    if not method.stationary:
+        draws[1] = math.sqrt(1 - _INDEPENDENT**2) * draws[0] + _INDEPENDENT * draws[1]
+    frequencies = torch.from_numpy(math.sqrt(2 * gamma) * draws)
+    phases = torch.from_numpy(rng.uniform(0, 2 * math.pi, num_features))
+    network = SpectralNetwork(
+        frequencies, phases, num_outputs, learned=method.learned, device=device
+    )
+    return network, gamma, rate

@@ -12,9 +12,8 @@ from gpytorch_nkn.estimators.table_input import moments, varying
 
 __all__ = ["SCALINGS", "InputMap", "choose_input_map"]
 
-SCALINGS = ("standard", "common", "robust", "ranks")
+SCALINGS = ("standard", "common", "ranks")
 _KNEE = 3.0  # number of standard deviations beyond which values are compressed
-_NORMAL_RANGE = 1.349  # interquartile range of a standard normal distribution
 _RANK_SCALE = 1.7  # factor that gives ranks from -1 to 1 about unit variance
 _NUM_QUANTILES = 1000  # largest number of quantiles for the interpolation of ranks
 _MAX_RANKED = 100  # largest number of columns for which ranks are a candidate
@@ -36,7 +35,6 @@ class InputMap:
 
     - ``"standard"``: standardised, logarithmic beyond 3 standard deviations, and standardised
       again. The angles are linear in the inputs, and outliers would dominate them;
-    - ``"robust"``: the same with median and interquartile range (or standard deviation if smaller);
     - ``"ranks"``: standardised with bounded tails, with ranks as additional columns;
     - ``"common"``: one standard deviation for all columns, suitable for pixels.
     """
@@ -52,11 +50,7 @@ class InputMap:
 
     @classmethod
     def of(cls, X: np.ndarray, scaling: str) -> InputMap:
-        """Learn the scaling of a table ``N x D``, with unit weights.
-
-        Raises:
-            ValueError: Every column is constant.
-        """
+        """Learn the scaling of a table ``N x D``, with unit weights."""
         used = varying(X)
         columns = X[:, used]
         centre, first_scale = moments(columns)
@@ -66,10 +60,6 @@ class InputMap:
                 first_scale,
                 first_scale.max() * np.sqrt(np.mean((first_scale / first_scale.max()) ** 2)),
             )
-        elif scaling == "robust":
-            low, centre, high = np.quantile(columns, [0.25, 0.5, 0.75], axis=0)
-            narrow = np.minimum((high - low) / _NORMAL_RANGE, first_scale)
-            first_scale = np.where(narrow > 1e-6 * first_scale, narrow, first_scale)
         elif scaling == "ranks":
             levels = np.linspace(0, 1, min(_NUM_QUANTILES, len(X)))
             quantiles = np.quantile(columns, levels, axis=0)
@@ -88,7 +78,7 @@ class InputMap:
         with np.errstate(over="ignore"):
             z = (columns - self.centre) / self.first_scale
         z = np.clip(z, -_MAX_SCALED, _MAX_SCALED)
-        if self.scaling in ("standard", "robust"):
+        if self.scaling == "standard":
             size = np.abs(z)
             far = size > _KNEE
             z[far] = np.sign(z[far]) * (_KNEE + np.log1p(size[far] - _KNEE))

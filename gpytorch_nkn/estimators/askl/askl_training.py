@@ -106,9 +106,6 @@ class Trainer:
             length: Number of epochs.
             end: Time of the monotonic clock at which the training stops.
             on_epoch: Called after each epoch.
-
-        Raises:
-            FloatingPointError: A value becomes infinite or NaN.
         """
         begin = time.monotonic()
         for done in range(length):

@@ -2,6 +2,5 @@
 
 from gpytorch_nkn.estimators.dank.dank_classifier import DANKClassifier
 from gpytorch_nkn.estimators.dank.dank_regressor import DANKRegressor
-from gpytorch_nkn.estimators.dank.dank_selection import Candidate
 
-__all__ = ["Candidate", "DANKClassifier", "DANKRegressor"]
+__all__ = ["DANKClassifier", "DANKRegressor"]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state, gen_batches
 from sklearn.utils.validation import check_is_fitted
@@ -15,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 from gpytorch_nkn.estimators.dank.base_kernel import BaseKernel, check_gram, make_base_kernel
 from gpytorch_nkn.estimators.dank.clusters import Clusters, fit_clusters
 from gpytorch_nkn.estimators.dank.dank_selection import (
-    Candidate,
     Fold,
     Path,
     Task,
@@ -78,7 +78,10 @@ relevances_: Weights ``w`` of the columns, ``D``. They are not feature importanc
     nonlinearity in a column.
 relevance_kernel_: Kernel with relevances; ``None`` if the base kernel was kept.
 factor_: Root ``G``, ``n x rank``, of the learned ``F = G G'``.
-cv_results_: List of all candidates, :class:`~gpytorch_nkn.estimators.Candidate`.
+cv_results_: Data frame of candidate kernels, the initial one first in each ``stage``: parameters,
+    mean loss of held-out rows, ``gain`` over the initial kernel, standard ``error`` of the gain,
+    and ``weight`` (1 for the selected kernel). Losses of the stage ``"eta"`` are optimistic,
+    because relevances were learned from all rows.
 """,
     }
     _private_state = ("_svms", "_kernel")
@@ -185,7 +188,7 @@ cv_results_: List of all candidates, :class:`~gpytorch_nkn.estimators.Candidate`
         """Learn relevances, then factors in clusters, and the SVMs."""
         base = self._base_kernel(table, target)
         number = self._number_of_clusters(len(table))
-        self.cv_results_: list[Candidate] = []
+        self.cv_results_ = pd.DataFrame()
         learned, cost = self._learn_relevance(base, table, target)
         self.relevance_kernel_, self.C_ = learned, self.C * cost
         self.relevances_ = np.zeros(self.n_features_in_) if learned is None else learned.relevances
@@ -223,7 +226,7 @@ cv_results_: List of all candidates, :class:`~gpytorch_nkn.estimators.Candidate`
         if kernel is not None and len(task.table) < len(table):
             task = self._task(base, table, target, _CONFIRMED_ROWS)
             if not confirm(replace(task, folds=task.folds[:FOLDS]), kernel, cost):
-                self.cv_results_ = [replace(c, weight=float(not c.params)) for c in candidates]
+                self.cv_results_ = candidates.assign(weight=1.0 * (candidates.index == 0))
                 return None, 1.0
         return kernel, cost
 
@@ -251,7 +254,7 @@ cv_results_: List of all candidates, :class:`~gpytorch_nkn.estimators.Candidate`
         count = len(task.table)
         shares = [1.0, count**-0.5, 1.0 / count, 0.1 / count, 0.01 / count]
         number, candidates = choose_eta(task, shares, cost)
-        self.cv_results_ = [*self.cv_results_, *candidates]
+        self.cv_results_ = pd.concat([self.cv_results_, candidates], ignore_index=True)
         return (None if number is None else shares[number]), math.inf
 
     def _outputs(self, X: ArrayLike) -> np.ndarray:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.linalg import eigh
 from scipy.spatial.distance import pdist
 
@@ -18,16 +19,7 @@ from gpytorch_nkn.estimators.dank.relevance import RelevanceKernel, relevance_pa
 from gpytorch_nkn.estimators.dank.svm import learn_svms, plain_svms
 from gpytorch_nkn.fit import as_finished
 
-__all__ = [
-    "Candidate",
-    "Fold",
-    "Path",
-    "Task",
-    "choose",
-    "choose_eta",
-    "confirm",
-    "learn_relevances",
-]
+__all__ = ["Fold", "Path", "Task", "choose", "choose_eta", "confirm", "learn_relevances"]
 
 Fold = tuple[np.ndarray, np.ndarray]
 
@@ -62,31 +54,9 @@ class Task:
     folds: Sequence[Fold]  # pairs of training and held-out row indices
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """Candidate kernel and its held-out loss.
-
-    Attributes:
-        stage: ``"relevance"`` or ``"eta"``. Losses of the second stage are optimistic, because
-            relevances of its initial kernel were learned from all rows.
-        params: Parameters by name; empty for the initial kernel.
-        mean_loss: Error rate, or mean squared error, on held-out rows.
-        gain: Mean loss of the initial kernel minus the mean loss of this kernel.
-        error: Standard error of the gain.
-        weight: 1 for the selected kernel, otherwise 0.
-    """
-
-    stage: str
-    params: dict[str, Any]
-    mean_loss: float
-    gain: float
-    error: float
-    weight: float
-
-
 def learn_relevances(
     task: Task, base: BaseKernel, paths: Sequence[Path]
-) -> tuple[RelevanceKernel | None, float, list[Candidate]]:
+) -> tuple[RelevanceKernel | None, float, pd.DataFrame]:
     """Learn the kernel with relevances that predicts held-out rows best.
 
     Return the kernel (``None`` unless it is better than the base kernel), the factor of ``C``, and
@@ -138,9 +108,7 @@ def confirm(task: Task, kernel: Function, cost: float) -> bool:
     return choose(np.concatenate(losses), 0.0) == 1
 
 
-def choose_eta(
-    task: Task, shares: Sequence[float], cost: float
-) -> tuple[int | None, list[Candidate]]:
+def choose_eta(task: Task, shares: Sequence[float], cost: float) -> tuple[int | None, pd.DataFrame]:
     """Choose ``eta``, relative to the squared norm of the dual variables, on held-out rows.
 
     Return the index of the best value (``None`` for ``F = 1``), and all candidates.
@@ -154,12 +122,18 @@ def choose_eta(
 
 def _list_candidates(
     stage: str, losses: np.ndarray, names: Sequence[dict[str, Any]], best: int
-) -> list[Candidate]:
-    gains = losses[0] - losses
-    errors = np.sqrt((gains**2).sum(1)) / gains.shape[1]
-    weights = np.arange(len(losses)) == best
-    numbers = np.stack([losses.mean(1), gains.mean(1), errors, weights], 1).tolist()
-    return [Candidate(stage, name, *row) for name, row in zip([{}, *names], numbers, strict=True)]
+) -> pd.DataFrame:
+    """Return a row for the initial kernel and each candidate with the parameters ``names``."""
+    table, gains = (
+        pd.DataFrame([{"stage": stage} | name for name in ({}, *names)]),
+        losses[0] - losses,
+    )
+    return table.assign(
+        mean_loss=losses.mean(1),
+        gain=gains.mean(1),
+        error=np.sqrt((gains**2).sum(1)) / gains.shape[1],
+        weight=1.0 * (table.index == best),
+    )
 
 
 def _by_row(parts: Sequence[np.ndarray], folds: Sequence[Fold], count: int) -> np.ndarray:

@@ -117,11 +117,7 @@ def check_counted(likelihood: str, y: np.ndarray) -> None:
 
 
 def log_exposures(likelihood: str, exposure: Any, count: int) -> np.ndarray:
-    """Return logarithms ``N`` of exposures, 0 for ``None``.
-
-    Raises:
-        ValueError: Exposures are not ``N`` positive numbers, or the likelihood has no counts.
-    """
+    """Return logarithms ``N`` of exposures, 0 for ``None``."""
     if exposure is None:
         return np.zeros(count)
     if likelihood not in COUNTS:

@@ -130,10 +130,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
             y: Labels ``N``, numbers or strings.
 
         Raises:
-            ValueError: Labels are missing or of one class only, values are infinite or not numbers,
-                or lengths differ. There are fewer than 3 rows, all columns are constant, or an
-                option is invalid.
-            TypeError: ``structure`` is not a name, a kernel, or a sequence of names and kernels.
+            ValueError, TypeError: The data or an option are invalid.
             RuntimeError: Every start of every network failed.
             KeyboardInterrupt: Ctrl-C was pressed before the first training step.
         """

@@ -230,11 +230,7 @@ class NKNRegressor(ColumnPredictions):
                 observed; ``None`` for 1. The mean count is exposure times rate.
 
         Raises:
-            ValueError: Targets of one column are missing, or a column of targets is constant.
-                Values are infinite or not numbers, or lengths differ. There are fewer than 3 rows,
-                all columns are constant, or an option is invalid. Counts are negative or
-                fractional, an exposure is not positive, or a variance is negative or not finite.
-            TypeError: ``structure`` is not a name, a kernel, or a sequence of names and kernels.
+            ValueError, TypeError: The data or an option are invalid.
             RuntimeError: Every start of every network failed.
             KeyboardInterrupt: Ctrl-C was pressed before the first training step.
         """

@@ -74,10 +74,6 @@ class TableColumns:
 
         Each category that is not in the fit gets a new code, so that the kernel treats it as
         different from all others.
-
-        Raises:
-            TypeError: ``X`` is not a data frame.
-            ValueError: A column no longer holds dates or durations.
         """
         if not self.first and not self.categories:
             return X

@@ -141,9 +141,6 @@ def train(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Member
     """Train and score a candidate, and condition it on its training rows.
 
     ``shared`` contains an unfitted :class:`NKNForecaster`, for its options, and the series.
-
-    Raises:
-        RuntimeError, ArithmeticError: Training failed, or the cycle has no candidate period.
     """
     try:
         return _train(shared, key, seconds)

@@ -35,11 +35,7 @@ class Covariates:
 
     @classmethod
     def of(cls, frame: pd.DataFrame, *, by_name: bool) -> Covariates:
-        """Learn the scales of covariates ``N x C``, with a warning about constant columns.
-
-        Raises:
-            ValueError: Names are repeated, or values are missing, infinite or too large.
-        """
+        """Learn the scales of covariates ``N x C``, with a warning about constant columns."""
         repeated = frame.columns[frame.columns.duplicated()].unique()
         if len(repeated):
             raise ValueError(
@@ -75,12 +71,7 @@ class Covariates:
         return tuple(map(str, self.columns[self.used]))
 
     def frame(self, values: Any, times: pd.Index) -> pd.DataFrame:
-        """Return all columns ``M x C`` at times ``M``, in the order of the fit.
-
-        Raises:
-            ValueError: Covariates are missing or unexpected, the number of columns differs from
-                the fit, or values are missing or infinite.
-        """
+        """Return all columns ``M x C`` at times ``M``, in the order of the fit."""
         count = len(self.columns)
         if values is None and count:
             raise ValueError(
@@ -120,11 +111,6 @@ def covariate_frame(values: Any, times: pd.Index, name: str = "covariates") -> p
 
     Rows of a pandas object with dates, or dates in ISO 8601 as strings, are selected by date; other
     rows must be in order of time.
-
-    Raises:
-        TypeError: Values are not a table.
-        ValueError: Values are not numbers, the shape is wrong, or a data frame has no rows for
-            some dates.
     """
     if values is None:
         return pd.DataFrame(index=times)

@@ -180,12 +180,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
                 multiplied by the transform's squared derivative at the target (delta method).
 
         Raises:
-            ValueError: Values are NaN or infinite, lengths differ, or an option is invalid. The
-                data have fewer than 3 points or 2 distinct times, or constant targets. A target
-                is beyond the bounds, or its transform is undefined (logarithm of zero). A variance
-                is negative or infinite.
-            TypeError: Times are neither numbers nor dates, targets are not numbers, or
-                ``structure`` is neither a name nor a network.
+            ValueError, TypeError: The data or an option are invalid.
             RuntimeError: No candidate could be trained; the message lists the reasons.
         """
         self._check_parameters()

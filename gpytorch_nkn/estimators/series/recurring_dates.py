@@ -198,11 +198,7 @@ def next_in_retail_year(dates: np.ndarray, count: int) -> np.ndarray | None:
 
 
 def next_times(times: np.ndarray, count: int) -> np.ndarray:
-    """Return the ``count`` times after sorted, distinct times ``N``, with the median step.
-
-    Raises:
-        ValueError: There are fewer than two times.
-    """
+    """Return the ``count`` times after sorted, distinct times ``N``, with the median step."""
     if times.size < 2:
         raise ValueError(f"A step needs two different times, got {times.size}.")
     gaps, step = np.diff(times), _median_step(times)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import reduce
 from typing import Any, NamedTuple
@@ -24,7 +25,6 @@ from gpytorch_nkn.estimators.series.candidates import SHIFTED, Key, candidate_ke
 from gpytorch_nkn.estimators.series.member import CONDITIONED, Member
 from gpytorch_nkn.estimators.series.scoring import one_thread
 from gpytorch_nkn.estimators.series.series import Series, view
-from gpytorch_nkn.estimators.series.shifts import level_shifts
 from gpytorch_nkn.fit import Session, warn_user
 
 __all__ = ["SearchResult", "search"]
@@ -42,6 +42,11 @@ _MIN_TARGETS, _MAX_OUTLIERS = 20, 0.02  # smallest number of targets, largest fr
 _OUTLIER_RATIO, _OUTLIER_ERROR = 12.0, 3.0  # least error, in RMS of smaller errors, and absolute
 _PEAK_RATIO = 0.8  # smallest error of an outlier, relative to the rows before and after
 _SHIFT_GAIN = 0.5  # gain in mean log density of rolling forecasts that level shifts need
+_EVIDENCE = 15.0  # smallest likelihood-ratio statistic of a level shift
+_MAX_SHIFT_ROWS = 1000  # number of last rows that are searched
+_MAX_SHIFTS = 4  # largest number of shifts
+_MIN_TIMES = 3  # smallest number of times before the first shift and after the last
+_MIN_UNEXPLAINED = 1e-6  # least fraction of a step's variance that the steps found do not explain
 
 
 class SearchResult(NamedTuple):
@@ -142,7 +147,7 @@ def _screen_series(
     members = [trial.candidate for trial in trained if trial.candidate is not None]
     if members and options.structure == "auto" and not screen_session.is_over:
         best = max(members, key=lambda member: member.log_density)
-        shifted = replace(inliers, shifts=level_shifts(best))
+        shifted = replace(inliers, shifts=_level_shifts(best))
         keys = [(SHIFTED, best.scales.transform)] if shifted.shifts else []
         for trial in train_candidates(train, keys, screen_session, shared=(screening, shifted)):
             if trial.candidate and trial.candidate.log_density - best.log_density > _SHIFT_GAIN:
@@ -208,3 +213,36 @@ def _large_errors(errors: np.ndarray) -> np.ndarray:
     padded = np.concatenate([[0.0], errors, [0.0]])
     largest = errors >= _PEAK_RATIO * np.maximum(padded[:-2], padded[2:])
     return np.flatnonzero(largest & (errors >= errors[order[gaps[0]]]))
+
+
+@torch.no_grad()
+def _level_shifts(member: Member) -> tuple[float, ...]:
+    """Return times at which the level shifts more than a Gaussian process expects.
+
+    A likelihood-ratio test selects the best step function, given the covariance of the process up
+    to a refitted scale. The search is repeated with the steps found.
+
+    Reference: Chen and Liu (1993), Joint Estimation of Model Parameters and Outlier Effects in Time
+    Series.
+    """
+    process, scales = member.process().at(slice(-_MAX_SHIFT_ROWS, None)), member.scales
+    time = process.inputs[:, 0]
+    times = time.unique()
+    between = (times[_MIN_TIMES - 1 : -_MIN_TIMES] + times[_MIN_TIMES : 1 - _MIN_TIMES]) / 2
+    posterior = process.posterior()
+    steps = posterior.whiten((time > between.unsqueeze(-1)).to(time))
+    residual = posterior.whiten(posterior.residual.unsqueeze(0))[:, 0]
+    least = _MIN_UNEXPLAINED * steps.square().sum(0)
+    shifts: list[float] = []
+    while len(shifts) < min(_MAX_SHIFTS, len(between)):
+        squares = steps.square().sum(0)
+        gains = torch.where(squares > least, (steps.mT @ residual).square() / squares, 0.0)
+        best = int(gains.argmax())
+        left = float(1 - gains[best] / residual.square().sum())
+        if left > math.exp(-_EVIDENCE / len(residual)):
+            break
+        shifts.append(float(between[best]))
+        step = steps[:, best] / squares[best].sqrt()
+        residual = residual - step * (step @ residual)
+        steps = steps - torch.outer(step, step @ steps)
+    return tuple((scales.x_offset + scales.x_scale * np.sort(shifts)).tolist())

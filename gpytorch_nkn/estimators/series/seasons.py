@@ -52,13 +52,7 @@ def _is_among(value: float, counts: Sequence[float]) -> bool:
 
 
 def check_seasons(seasons: Any, time: np.ndarray, *, in_days: bool) -> list[float]:
-    """Return the given periods that the data cover twice, shortest first, in units of time.
-
-    Raises:
-        TypeError: A period is neither a number nor a duration.
-        ValueError: A period is not finite or shorter than two steps. A string is not a duration,
-            or time is not in days.
-    """
+    """Return the given periods that the data cover twice, shortest first, in units of time."""
     given = [seasons] if np.ndim(seasons) == 0 else seasons
     try:
         periods = np.unique([_period(season, in_days) for season in given])

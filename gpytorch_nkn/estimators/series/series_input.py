@@ -91,9 +91,6 @@ def matched(times: pd.Index, known: pd.Index) -> pd.Index:
     """Convert dates to the periods that contain them if the known times are periods.
 
     If the known times are the first or last days of periods, periods are converted to such dates.
-
-    Raises:
-        TypeError: The known dates are at other times within periods.
     """
     if isinstance(known, pd.PeriodIndex) and isinstance(times, pd.DatetimeIndex):
         return local(times).to_period(known.freq)
@@ -159,12 +156,7 @@ def as_time(x: ArrayLike) -> np.ndarray:
 def as_vector(
     values: ArrayLike, name: str, *, gaps: bool = False, remedy: str = "drop those rows"
 ) -> np.ndarray:
-    """Convert values to a vector of finite floats; with ``gaps``, values may be NaN.
-
-    Raises:
-        TypeError: The values are not real numbers.
-        ValueError: There are several columns, or NaN, infinite or masked values.
-    """
+    """Convert values to a vector of finite floats; with ``gaps``, values may be NaN."""
     values = _to_cpu(values)
     try:
         masked = np.ma.isMaskedArray(values)

@@ -78,10 +78,6 @@ class SeriesPredictions(MixturePredictions, OnCPU):
 
         Returns:
             Median ``M``, or median and standard deviation, in units of the targets.
-
-        Raises:
-            TypeError: Times are of another kind than in the fit.
-            ValueError: A time or covariate is missing, or the covariates have other columns.
         """
         mixture = self.predict_distribution(x, covariates=covariates)
         median = mixture.quantile(0.5)
@@ -230,9 +226,6 @@ class SeriesPredictions(MixturePredictions, OnCPU):
 
         Args:
             x: Time ``M`` or ``M x 1``, of the same kind as in :meth:`fit`.
-
-        Raises:
-            TypeError: ``x`` holds dates and the fit was over numbers, or the reverse.
         """
         return (self._time(x) - self.x_offset_) / self.x_scale_
 

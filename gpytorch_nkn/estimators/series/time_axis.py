@@ -63,12 +63,7 @@ class TimeAxis:
         return typical_step(self.numbers(self.index))
 
     def numbers(self, x: ArrayLike) -> np.ndarray:
-        """Convert times ``M`` to numbers.
-
-        Raises:
-            TypeError: The kind of time differs, or only one of the two has a time zone.
-            ValueError: Times are missing or infinite.
-        """
+        """Convert times ``M`` to numbers."""
         times = as_times(x)
         numbers = as_time(times)  # raises for strings and missing times
         if _has_dates(times) != self.has_dates:

@@ -123,6 +123,5 @@ def test_the_learned_kernel_goes_into_a_gaussian_process(method):
     )
     assert kernel.stationary == (method == "SKL")
     assert not kernel.mean_frequencies.requires_grad
-    assert learner.kernel(learn_frequencies=True).mean_frequencies.requires_grad
     model = SingleTaskGP(inputs, torch.from_numpy(y)[:, None], covar_module=kernel)
     assert model.posterior(inputs).mean.isfinite().all()

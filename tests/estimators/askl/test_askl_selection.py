@@ -11,8 +11,8 @@ from sklearn.metrics.pairwise import rbf_kernel
 from torch.nn.functional import cross_entropy
 
 from gpytorch_nkn.estimators.askl import leave_one_out
+from gpytorch_nkn.estimators.askl.askl_base import METHODS, start_network
 from gpytorch_nkn.estimators.askl.askl_selection import Selection, SpectralTask, held_out_parts
-from gpytorch_nkn.estimators.askl.askl_start import METHODS, start_network
 from gpytorch_nkn.estimators.askl.askl_training import Trainer
 from gpytorch_nkn.estimators.askl.leave_one_out import kernel_ridge, leave_one_out_ridge
 from gpytorch_nkn.fit import Session

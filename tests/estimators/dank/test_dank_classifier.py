@@ -46,7 +46,7 @@ def test_without_factors_it_is_the_support_vector_classifier(kernel, classes):
     np.testing.assert_allclose(outputs, expected, atol=0.01 * np.abs(expected).max())
     assert model.eta_ == np.inf and model.factor_.shape == (60, 1)
     assert model.relevance_kernel_ is None and not model.relevances_.any()
-    assert model.cv_results_ == []
+    assert model.cv_results_.empty
 
 
 def ridge_of(coefficients, gram):
@@ -146,13 +146,13 @@ def test_defaults_find_a_product_of_two_columns():
     plain = SVC(C=10.0).fit(X, y)
     assert model.score(new, truth) > plain.score(new, truth) + 0.02
     assert min(model.relevances_[:2]) > 5 * max(model.relevances_[2:])
-    (chosen,) = [c for c in model.cv_results_ if c.weight and "relevance_penalty" in c.params]
+    (chosen,) = model.cv_results_.query("weight == 1").dropna(subset="relevance_penalty").iloc
     assert chosen.gain > chosen.error > 0
     # the kernel of that candidate, written out
-    widening, gamma = chosen.params["widening"], 1 / (5 * X.var())
+    widening, gamma = chosen.widening, 1 / (5 * X.var())
     distances = np.sum(model.relevances_ * np.abs(X[:, None] - new[:50]), axis=-1)
     expected = rbf_kernel(X, new[:50], gamma=gamma / widening**2) * np.exp(-0.5 * distances)
     np.testing.assert_allclose(model.relevance_kernel_(X, new[:50]), expected, rtol=1e-8)
-    assert model.dual_coef_.max() <= 10.0 * chosen.params["cost"]
+    assert model.dual_coef_.max() <= 10.0 * chosen.cost
     if model.eta_ == np.inf:
         np.testing.assert_allclose(model.learned_kernel(X, new[:50]), expected, rtol=1e-8)

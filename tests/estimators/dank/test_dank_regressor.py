@@ -35,8 +35,8 @@ def test_defaults_find_columns_that_matter():
     assert 1 - model.score(new, truth) < 0.6 * (1 - plain.score(new, truth))
     assert min(model.relevances_[:2]) > 3 * max(model.relevances_[2:])
     # the best candidate, written out
-    (chosen,) = [c for c in model.cv_results_ if c.weight and "relevance_penalty" in c.params]
-    kernel, gamma, params = model.relevance_kernel_, 1 / (6 * X.var()), chosen.params
+    (params,) = model.cv_results_.query("weight == 1").dropna(subset="relevance_penalty").iloc
+    kernel, gamma = model.relevance_kernel_, 1 / (6 * X.var())
     distances = np.sum(
         model.relevances_ * np.abs(X[:, None] - new[:30]) ** params["power"], axis=-1
     )
