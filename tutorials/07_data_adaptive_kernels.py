@@ -189,7 +189,7 @@ plt.show()
 # %%
 compared = classifier.cv_results_
 compared = compared[compared["widening"].fillna(1) == 1]  # candidates without a wider base kernel
-compared[["stage", "relevance_penalty", "eta_share", "gain", "error", "weight"]].round(4)
+compared[["stage", "relevance_penalty", "eta_share", "gain", "error", "weight"]].round(5)
 
 # %% [markdown]
 # The learned kernel is available to other methods. Kernel ridge regression uses the kernel of the
