@@ -471,7 +471,9 @@ def test_any_mean_is_trained_or_rejected_by_name(trainer, make, device):
     """A rejected mean is accepted as soon as its parameters are frozen."""
     model = trainer.make()
     case = next((c for c in CASES if c.cls is type(model)), None)
-    mean = make(1 if case is None else case.columns) if make is LinearMean else make()
+    batch_shape = getattr(mean_of(model).mean_module, "batch_shape", torch.Size())
+    columns = 1 if case is None else case.columns
+    mean = make(*{ZeroMean: [batch_shape], LinearMean: [columns]}.get(make, []))
     mean.to(device, torch.float64)
     mean_of(model).mean_module = mean
     before = state_of(mean)

@@ -310,6 +310,8 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
         mean, likelihood = (deepcopy(getattr(self, root), memo) for root in _PARTS)
         for parameter, raw in self._split(values.unsqueeze(0)):
             memo[id(parameter)].data = raw[0].clone()
+        if vars(mean).get("batch_shape") == (self.num_members,):  # of ZeroMean
+            mean.batch_shape = torch.Size()
         return mean, likelihood
 
     def _split(self, values: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
