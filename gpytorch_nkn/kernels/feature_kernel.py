@@ -29,7 +29,7 @@ class FeatureKernel(BatchKernel):
 
     Attributes:
         feature_dim: Number of features.
-        has_residual: Whether the prior has a residual covariance, :meth:`residual`.
+        has_residual: Whether the prior has a residual covariance beside the features.
     """
 
     feature_dim: int
@@ -51,9 +51,10 @@ class FeatureKernel(BatchKernel):
         """
         return lambda x: (self._features(x), None)
 
-    def residual(self, x: Tensor) -> Tensor | LinearOperator:
-        """Return the residual prior covariance ``... x N x N``."""
-        raise NotImplementedError
+    def prior_values(self, x: Tensor) -> Tensor:
+        """Return the prior covariance ``... x N x N``, including the residual covariance."""
+        features = self._features(x)
+        return features @ features.mT
 
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any

@@ -16,13 +16,12 @@ from gpytorch.models.exact_prediction_strategies import (
     LinearPredictionStrategy,
 )
 from gpytorch.utils.memoize import cached
-from linear_operator import to_linear_operator
 from linear_operator.operators import LinearOperator, MatmulLinearOperator, RootLinearOperator
 from torch import Tensor
 
 from gpytorch_nkn.kernels.batch_prediction_strategy import BatchPredictionStrategy
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
-from gpytorch_nkn.linalg import Features, low_rank_posterior, solve_lower
+from gpytorch_nkn.linalg import DelayedMatrix, Features, low_rank_posterior, solve_lower
 
 __all__ = ["FeaturePredictionStrategy", "feature_function"]
 
@@ -71,19 +70,24 @@ class FeaturePredictionStrategy(BatchPredictionStrategy, LinearPredictionStrateg
         """Return mean and covariance, including the residual covariance."""
         if not isinstance(test_test_covar, LazyEvaluatedKernelTensor):
             return super().exact_prediction(test_mean, test_test_covar, test_train_covar)
-        features = feature_function(test_test_covar.kernel)
+        kernel, x = test_test_covar.kernel, test_test_covar.x1
+        features = feature_function(kernel)
         assert features is not None
-        values = features(test_test_covar.x1)[0].to(test_mean)
+        values, omitted = features(x)
+        values = values.to(test_mean)
         mean_cache, factor = self.mean_covar_cache
         root = solve_lower(factor, values.mT).mT
         # BoTorch assumes that the root of a small operator is square
         is_small = root.size(-2) <= settings.max_cholesky_size.value()
         covariance = MatmulLinearOperator(root, root.mT) if is_small else RootLinearOperator(root)
-        kernel, scales = unwrap_scales(test_test_covar.kernel)
-        if kernel.has_residual:
-            omitted = to_linear_operator(kernel.residual(test_test_covar.x1))
-            factors = [scale.outputscale[..., None, None] for scale in scales]
-            covariance = covariance + math.prod(factors, start=omitted)
+        if omitted is not None:
+            inner, scales = unwrap_scales(kernel)
+            scale = math.prod(factor.outputscale[..., None, None] for factor in scales)
+
+            def residual() -> Tensor:
+                return scale * inner.prior_values(x) - values @ values.mT
+
+            covariance = covariance + DelayedMatrix(omitted.to(test_mean), residual)
         return test_mean + (values @ mean_cache).squeeze(-1), covariance
 
     @property

@@ -9,18 +9,11 @@ import torch
 from botorch.models.utils.inducing_point_allocators import GreedyVarianceReduction
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
-from linear_operator.operators import LinearOperator
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels import FeatureKernel, cluster_centers
 from gpytorch_nkn.kernels.network import kernel_values
-from gpytorch_nkn.linalg import (
-    DelayedMatrix,
-    Features,
-    check_counts,
-    check_finite,
-    factorize_inducing,
-)
+from gpytorch_nkn.linalg import Features, check_counts, check_finite, factorize_inducing
 from gpytorch_nkn.mlls import exact_log_density
 
 __all__ = [
@@ -137,16 +130,9 @@ class InducingFeatureKernel(FeatureKernel):
         """Return a function from inputs to features and residual variances."""
         return inducing_features(self.base_kernel, self.inducing_points)[0]
 
-    def residual(self, x: Tensor) -> LinearOperator:
-        """Return the residual covariance; see :class:`FeatureKernel`."""
-        features, omitted = self.low_rank_map()(x)
-        assert omitted is not None
-        features, omitted = features.to(x), omitted.to(x)
-
-        def dense() -> Tensor:
-            return kernel_values(self.base_kernel, x, x) - features @ features.mT
-
-        return DelayedMatrix(omitted, dense)
+    def prior_values(self, x: Tensor) -> Tensor:
+        """Return the covariance of the base kernel; see :class:`FeatureKernel`."""
+        return kernel_values(self.base_kernel, x, x)
 
     def _features(self, x: Tensor) -> Tensor:
         dtype = torch.promote_types(x.dtype, self.inducing_points.dtype)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from linear_operator.operators import LinearOperator
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels import FeatureKernel
@@ -52,10 +51,9 @@ class FeatureSumKernel(FeatureKernel):
 
         return features
 
-    def residual(self, x: Tensor) -> Tensor | LinearOperator:
-        """Return the sum of residual covariances; see :class:`FeatureKernel`."""
-        rests = [kernel.residual(x) for kernel in self.kernels if kernel.has_residual]
-        return sum(rests[1:], rests[0])
+    def prior_values(self, x: Tensor) -> Tensor:
+        """Return the sum of the prior covariances; see :class:`FeatureKernel`."""
+        return sum(kernel.prior_values(x) for kernel in self.kernels)
 
     def _features(self, x: Tensor) -> Tensor:
         return self.low_rank_map()(x)[0].to(x)
