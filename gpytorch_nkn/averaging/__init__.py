@@ -5,6 +5,7 @@ from gpytorch_nkn.averaging.predictive_mixture import (
     PredictiveMixture as PredictiveMixture,
 )
 from gpytorch_nkn.averaging.scores import (
+    leave_blocks_out as leave_blocks_out,
     leave_one_out as leave_one_out,
     rolling_forecasts as rolling_forecasts,
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import torch
 from botorch.models.model import Model, ModelList
 from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
-from torch import Tensor, nn
+from torch import nn
 
 from gpytorch_nkn.fit import Recipe, Session, check_counts, check_model, fit_best_of, warn_user
 from gpytorch_nkn.initialization import initialize_model
@@ -22,25 +21,22 @@ M = TypeVar("M", bound=Model)
 def fit_bo_model(
     model: M,
     *,
-    previous: Model | Mapping[str, Tensor] | None = None,
     fresh_starts: int = 2,
     max_iterations: int = 75,
     budget: float | None = None,
     seed: int = 0,
     progress: bool = True,
 ) -> M:
-    """Train a BoTorch model in place, from the last model's parameters and from fresh starts.
+    """Train a BoTorch model in place, from its parameters and from fresh starts.
 
     From each start, L-BFGS maximises the posterior of the parameters (or, without priors, the
     likelihood); the best result is kept. Fresh starts take most of the time. They let the model
-    abandon a structure that the first points suggested. Outputs without shared parameters are
-    trained separately.
+    abandon a structure that the first points suggested. In a loop, load the ``state_dict`` of the
+    last model first. Outputs without shared parameters are trained separately.
 
     Args:
         model: An exact GP with a Gaussian likelihood, such as
             :class:`gpytorch_nkn.models.NKNSingleTaskGP` or SingleTaskGP, or a ModelListGP of them.
-        previous: Model of the last iteration, with the same structure, or its ``state_dict``. The
-            first start uses these parameters or, with ``None``, the parameters of ``model``.
         fresh_starts: Number of additional starts, see
             :func:`gpytorch_nkn.initialization.initialize_model`. For networks of convex
             combinations (structure ``"optimization"``) they alternate between a sum of
@@ -56,8 +52,8 @@ def fit_bo_model(
     Raises:
         TypeError: The model is an ensemble, or neither an exact GP with a Gaussian likelihood nor
             a list of such models. A number is not an integer.
-        ValueError: ``previous`` has another structure, the models of a list share parameters, the
-            data are not finite or require gradients, or an option is invalid.
+        ValueError: The models of a list share parameters, the data are not finite or require
+            gradients, or an option is invalid.
         RuntimeError: All starts failed.
         KeyboardInterrupt: Ctrl-C was pressed before the first step. A later Ctrl-C ends the
             training with the best parameters so far.
@@ -68,8 +64,6 @@ def fit_bo_model(
         _check(member)
     _check_disjoint(_members(model))
     session = Session(budget=budget, seed=seed, progress=progress)
-    if previous is not None:
-        _copy_parameters(previous, model)
     units = [(m, output) for m in _members(model) for output in enumerate(_output_models(m))]
     for position, (member, (number, output)) in enumerate(units):
         # Ctrl-C before the first unit is trained raises KeyboardInterrupt
@@ -98,15 +92,6 @@ def fit_bo_model(
     return model.eval()
 
 
-def _copy_parameters(old_model: Model | Mapping[str, Tensor], new_model: Model) -> None:
-    """Copy parameters, but not buffers of transforms, such as means and ranges of the data."""
-    old = _check_same_structure(new_model, old_model)
-    for name, parameter in new_model.named_parameters():
-        if parameter.requires_grad:
-            parameter.data.copy_(old[name].data)
-    _clear_caches(new_model)
-
-
 def _check(model: Any) -> None:
     if not isinstance(model, ExactGP) or not hasattr(model, "covar_module"):
         raise TypeError(
@@ -133,29 +118,6 @@ def _check_disjoint(models: list[ExactGP]) -> None:
         raise ValueError(
             "The models of a list must not share parameters: give each model its own kernel."
         )
-
-
-def _check_same_structure(
-    new_model: Model, old_model: Model | Mapping[str, Tensor]
-) -> dict[str, Tensor]:
-    """Check shapes, and return the parameters of the old model by name."""
-    old: dict[str, Tensor] = (
-        dict(old_model) if isinstance(old_model, Mapping) else dict(old_model.named_parameters())
-    )
-    new = {name: p for name, p in new_model.named_parameters() if p.requires_grad}
-    wrong = [
-        f"{name} is {tuple(p.shape)} in model and "
-        + (f"{tuple(old[name].shape)} in previous" if name in old else "missing in previous")
-        for name, p in new.items()
-        if name not in old or old[name].shape != p.shape
-    ]
-    if wrong:
-        remaining = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
-        raise ValueError(
-            "previous must have the class, structure and number of input dimensions of model, but "
-            f"{'; '.join(wrong[:5])}{remaining}."
-        )
-    return old
 
 
 def _members(model: nn.Module) -> list[Any]:

@@ -1,6 +1,6 @@
 """Training: restarts, budgets, progress bars, and results."""
 
-from gpytorch_nkn.fit.best_of import evaluate_criterion as evaluate_criterion, fit_best_of
+from gpytorch_nkn.fit.best_of import fit_best_of
 from gpytorch_nkn.fit.in_stages import Rows as Rows, fit_in_stages
 from gpytorch_nkn.fit.minimize import (
     FlatParameters as FlatParameters,

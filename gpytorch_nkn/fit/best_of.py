@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from torch import nn
 from tqdm import tqdm
 
 from gpytorch_nkn.fit.minimize import FlatParameters, Recipe, check_recipe, minimize
-from gpytorch_nkn.fit.objective import check_model, flat_targets, has_evidence, noisy_prior
+from gpytorch_nkn.fit.objective import check_model
 from gpytorch_nkn.fit.parallel import WORKER_LOST, as_finished
 from gpytorch_nkn.fit.result import FitResult, RestartRecord, copy_model
 from gpytorch_nkn.fit.session import Session
@@ -25,17 +24,13 @@ from gpytorch_nkn.fit.sizes import check_dense
 from gpytorch_nkn.initialization import initialize_model
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
-from gpytorch_nkn.linalg import ExactPosterior, check_counts
+from gpytorch_nkn.linalg import check_counts
 
-__all__ = ["CRITERIA", "evaluate_criterion", "fit_best_of"]
-
-Criterion = Literal["marginal_likelihood", "loo", "blocked_cv"]
-CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
+__all__ = ["fit_best_of"]
 
 # Kernel classes with dense matrices.
 _DENSE = (NeuralKernelNetwork, MaternKernel, PeriodicKernel, RBFKernel, RQKernel)
 
-_NUM_BLOCKS = 8  # number of blocks of "blocked_cv"
 _QUICK_EVALUATION = 0.05  # seconds; an evaluation this short may exceed the budget
 _START_TIME = 0.3  # time for start values: fraction of the remaining time, and least seconds
 _SEED_STRIDE = 1_000_003  # distance between the random states of two seeds, more than restarts
@@ -54,10 +49,11 @@ class _Run:
     status: str = "ok"
     trace: np.ndarray = field(default_factory=lambda: np.empty(0))
 
-    def record(self, criterion: float) -> RestartRecord:
-        """Return the restart's record."""
+    @property
+    def record(self) -> RestartRecord:
+        """Record of the restart."""
         numbers = self.evaluations, self.seconds, self.status, self.trace
-        return RestartRecord(self.number, self.origin, self.loss, criterion, *numbers)
+        return RestartRecord(self.number, self.origin, self.loss, *numbers)
 
 
 @torch.enable_grad()
@@ -65,7 +61,6 @@ def fit_best_of(
     model: ExactGP | Callable[[], ExactGP],
     *,
     restarts: int = 4,
-    criterion: Criterion = "marginal_likelihood",
     initialize: str | Callable[[ExactGP, int, int], None] | None = "data",
     recipe: Recipe | None = None,
     budget: float | None = None,
@@ -73,7 +68,7 @@ def fit_best_of(
     n_jobs: int | None = 1,
     progress: bool = True,
 ) -> FitResult:
-    """Train an exact GP from several starts, and select the best by a criterion.
+    """Train an exact GP from several starts, and select the start with the highest posterior.
 
     Each restart maximises the log marginal likelihood plus the log prior density by Adam and then
     L-BFGS. If a restart fails (an error in the model, or an infinite loss), the others continue.
@@ -85,10 +80,6 @@ def fit_best_of(
             place. A function that makes such a model is called once per restart, with a random
             state determined by ``seed``.
         restarts: Number of starts.
-        criterion: ``"marginal_likelihood"``, ``"loo"`` or ``"blocked_cv"``; see
-            ``gpytorch_nkn.fit.evaluate_criterion``. For series and extrapolation,
-            ``"blocked_cv"`` protects against overfitted restarts: each of eight contiguous blocks
-            is predicted from the others.
         initialize: Start values of each restart. ``"data"`` computes them from the training data
             (:func:`gpytorch_nkn.initialization.initialize_model`). ``None`` keeps the values in
             the model. A function receives the model, the seed and the number of the restart, and
@@ -107,21 +98,21 @@ def fit_best_of(
     Raises:
         TypeError: The model is not one of the supported GPs.
         MemoryError: The covariance matrices do not fit into free memory.
-        ValueError: An option is invalid, the data are not finite, all restarts have equal start
-            values, or ``criterion`` is not the marginal likelihood for a LaplaceGP.
+        ValueError: An option is invalid, the data are not finite, or all restarts have equal start
+            values.
         RuntimeError: Every restart failed; the message lists why.
         KeyboardInterrupt: Ctrl-C was pressed before any restart had taken a step.
     """
     check_recipe(recipe)
     recipe = Recipe() if recipe is None else recipe
     n_jobs = effective_n_jobs(None) if n_jobs is None else n_jobs
-    _check_options(restarts, criterion, initialize, n_jobs)
+    _check_options(restarts, initialize, n_jobs)
     session = Session(budget=budget, seed=seed, progress=progress)
     single_model = model if isinstance(model, nn.Module) or not callable(model) else None
     if single_model is not None:
         check_model(single_model)
         _check_size(single_model)
-    runs = _prepare(model, restarts, initialize, session, criterion)
+    runs = _prepare(model, restarts, initialize, session)
     if initialize is None and restarts > 1 and _have_equal_starts(runs):
         raise ValueError(
             f"{restarts} restarts would have equal start values: take restarts=1, "
@@ -131,43 +122,37 @@ def fit_best_of(
     steps = (recipe.adam_steps + recipe.lbfgs_iterations) * restarts
     with session.bar(steps, "fit", "step") as bar, session.interruptible():
         if n_jobs == 1 or len(pending) == 1:
-            for number, run in enumerate(pending, 1):
-                spare = 0 if criterion == "marginal_likelihood" else number  # time for scores
-                if _is_too_late(runs, session.seconds_left, 1 + spare):
+            for run in pending:
+                if _is_too_late(runs, session.seconds_left):
                     run.status = "failed: interrupted by the budget before its first step"
                     continue
-                _train(run, recipe, session.end, bar.update, spare)
+                _train(run, recipe, session.end, bar.update)
         else:
             _train_in_processes(runs, pending, recipe, session, n_jobs, bar)
-    records = []
     for run in runs:
-        if session.interrupted and not math.isfinite(run.loss):
-            run.status = "failed: interrupted before its first step"
-        value = math.nan
-        with session.interruptible():
-            value = _score(run, criterion)
-        if math.isnan(value) and not run.status.startswith("failed"):
-            run.status = "failed: interrupted before its criterion"
-        records.append(run.record(value))
+        if not math.isfinite(run.loss) and not run.record.failed:
+            reason = (
+                "interrupted before its first step" if session.interrupted else "no finite loss"
+            )
+            run.status = f"failed: {reason}"
+    records = [run.record for run in runs]
     members = {r.number: r.model for r, c in zip(runs, records, strict=True) if not c.failed}
     if not members and session.interrupted:
         raise KeyboardInterrupt
     if not members:
         reasons = "; ".join(f"{record.number}: {record.status}" for record in records)
         raise RuntimeError(f"Every restart failed ({reasons}).")
-    best = max(members, key=lambda number: records[number].criterion)
+    best = min(members, key=lambda n: records[n].loss / members[n].train_targets.numel())
     chosen = copy_model(members[best]) if single_model is None else single_model
     chosen.load_state_dict(members[best].state_dict())
     chosen.train()  # a BoTorch model transforms its inputs again, by its learned transforms
     chosen.eval()
-    return FitResult(chosen, records, best, criterion, members, interrupted=session.interrupted)
+    return FitResult(chosen, records, best, members, interrupted=session.interrupted)
 
 
-def _check_options(restarts: int, criterion: str, initialize: object, n_jobs: int) -> None:
+def _check_options(restarts: int, initialize: object, n_jobs: int) -> None:
     check_counts(1, restarts=restarts)
     check_counts(None, n_jobs=n_jobs)
-    if criterion not in CRITERIA:
-        raise ValueError(f"criterion must be one of {CRITERIA}, got {criterion!r}.")
     is_data = isinstance(initialize, str) and initialize == "data"
     if not (initialize is None or is_data or callable(initialize)):
         raise ValueError(f"initialize must be 'data', None or a function, got {initialize!r}.")
@@ -185,7 +170,6 @@ def _prepare(
     restarts: int,
     initialize: str | Callable[[ExactGP, int, int], None] | None,
     session: Session,
-    criterion: str,
 ) -> list[_Run]:
     """Create each restart's model with start values; restarts without time are failed."""
     runs: list[_Run] = []
@@ -200,11 +184,6 @@ def _prepare(
             torch.manual_seed(seed * _SEED_STRIDE + number)
             made = model if isinstance(model, nn.Module) else model()
         check_model(made)
-        if has_evidence(made) and criterion != "marginal_likelihood":
-            raise ValueError(
-                f"criterion must be 'marginal_likelihood' for {type(made).__name__}, got "
-                f"{criterion!r}."
-            )
         # a copy, because the models of restarts must not share a kernel
         run = _Run(number, "given" if made is model else "make_model", copy_model(made))
         run.model.train()
@@ -232,28 +211,17 @@ def _have_equal_starts(runs: Sequence[_Run]) -> bool:
     )
 
 
-def _is_too_late(runs: Sequence[_Run], seconds_left: float, evaluations: int) -> bool:
-    """Return whether more evaluations would exceed the budget, once a restart has finished."""
+def _is_too_late(runs: Sequence[_Run], seconds_left: float) -> bool:
+    """Return whether an evaluation would exceed the budget, once a restart has finished."""
     done = [run for run in runs if math.isfinite(run.loss) and run.evaluations]
     seconds = max((run.seconds / run.evaluations for run in done), default=0.0)
-    return seconds > _QUICK_EVALUATION and evaluations * seconds > seconds_left
+    return seconds > _QUICK_EVALUATION and seconds > seconds_left
 
 
-def _train(
-    run: _Run, recipe: Recipe, end: float, on_step: Callable[[], object], spare: int = 0
-) -> None:
-    """Train one restart, and record a failure in its status.
-
-    Args:
-        run: The restart.
-        recipe: Optimiser settings.
-        end: Time of the monotonic clock at which to stop.
-        on_step: Called after each step.
-        spare: Number of evaluations for which time must remain afterwards.
-    """
+def _train(run: _Run, recipe: Recipe, end: float, on_step: Callable[[], object]) -> None:
+    """Train one restart until a time of the monotonic clock; record a failure in its status."""
     start = time.monotonic()
     flat = FlatParameters(run.model, end=end)
-    flat.spare = spare
     run.status = "interrupted"  # replaced at the end of the training
     try:
         minimize(flat, recipe, on_step)
@@ -268,8 +236,6 @@ def _train(
         run.loss, run.evaluations = flat.best_loss, flat.evaluations
         run.trace = np.array(flat.trace)
         run.seconds = time.monotonic() - start
-    if run.status == "ok" and not math.isfinite(run.loss):
-        run.status = "failed: no finite loss"
 
 
 def _train_in_processes(
@@ -296,49 +262,3 @@ def _train_in_processes(
 def _train_in_worker(run: _Run, recipe: Recipe, end: float) -> _Run:
     _train(run, recipe, time.monotonic() + end - time.time(), lambda: None)
     return run
-
-
-def _score(run: _Run, criterion: str) -> float:
-    """Return the value of the criterion, and record a failure in the status of the run."""
-    if run.status.startswith("failed"):
-        return math.nan
-    try:
-        value = evaluate_criterion(run.model, criterion, run.loss, _NUM_BLOCKS)
-    except Exception as error:
-        run.status = f"failed: {type(error).__name__}: {error}"
-        return math.nan
-    if not math.isfinite(value):
-        run.status = f"failed: its criterion is {value}"
-    return value
-
-
-def evaluate_criterion(model: ExactGP, criterion: str, loss: float, num_blocks: int) -> float:
-    """Return the value of a criterion per point for a trained model in training mode.
-
-    ``marginal_likelihood`` is minus the ``loss``, the log posterior with priors. ``loo`` is the
-    leave-one-out log predictive density. ``blocked_cv`` holds out ``num_blocks`` contiguous blocks
-    along the first input column, which reveals overfitted hyperparameters. The last two criteria
-    keep hyperparameters fixed and take one matrix inverse; if it fails, the criterion is NaN.
-    """
-    if criterion == "marginal_likelihood":
-        return -loss / model.train_targets.numel()
-    with torch.no_grad():
-        mean, covariance = noisy_prior(model)
-    targets = flat_targets(model)
-    try:
-        posterior = ExactPosterior(covariance, targets - mean)
-    except torch.linalg.LinAlgError:
-        return math.nan
-    if criterion == "loo":
-        center, variance = posterior.leave_one_out()
-    else:
-        inputs, n = model.train_inputs[0], mean.size(-1)
-        column = inputs.reshape(-1, *inputs.shape[-2:])[0, :, 0]
-        column = column.repeat_interleave(n // column.numel())  # tasks of an input are adjacent
-        blocks = list(column.argsort(stable=True).tensor_split(min(num_blocks, n)))
-        parts = zip(*posterior.leave_blocks_out(blocks), strict=True)
-        back = torch.cat(blocks).argsort()
-        center, variance = (torch.cat(part, -1)[..., back] for part in parts)
-    error = posterior.residual - center
-    density = -0.5 * (error.square() / variance + variance.log() + math.log(2 * math.pi))
-    return density.mean().item()

@@ -88,7 +88,6 @@ class FlatParameters:
         best_values: Parameters with the lowest loss.
         evaluations: Number of evaluations so far.
         seconds: Wall time of the last evaluation.
-        spare: Number of evaluations for which time must remain after the last step.
         trace: Lowest loss so far after each evaluation.
 
     Raises:
@@ -109,7 +108,7 @@ class FlatParameters:
         self.gradients = torch.zeros_like(self.values)
         self.bounds = _raw_bounds(model, self.values)
         self.best_loss, self.best_values = math.inf, self.values.clone()
-        self.evaluations = self.spare = 0
+        self.evaluations = 0
         self.seconds = 0.0
         self.trace: list[float] = []
         self.closed_form: TrainingLoss | None = None
@@ -125,8 +124,7 @@ class FlatParameters:
         """Whether one more evaluation fits into the remaining time; True before the first one."""
         if self.evaluations == 0:
             return True
-        compares = self.closed_form is not None  # a comparison with autograd follows
-        count = 1 + self.spare + compares
+        count = 1 if self.closed_form is None else 2  # a comparison with autograd follows
         return time.monotonic() + count * self.seconds < self.end
 
     def evaluate(self) -> float:

@@ -72,7 +72,6 @@ class RestartRecord(Start):
         number: Number of the restart, from 0.
         origin: Source of the start values: ``data``, ``given``, ``make_model``, ``callable``.
         loss: Negative log posterior at the best point, in nats, summed over the data.
-        criterion: Criterion per data point, higher is better; NaN if the restart failed.
         evaluations: Evaluations of the loss and its gradient.
         seconds: Wall time. Restarts in one batch share the time equally.
         status: ``ok``, ``interrupted`` (kept at its best point), or ``failed: ...`` with the
@@ -84,7 +83,6 @@ class RestartRecord(Start):
     number: int
     origin: str
     loss: float
-    criterion: float
     evaluations: int
     seconds: float
     status: str
@@ -113,7 +111,6 @@ class FitResult(Fit[RestartRecord]):
             made the models, a copy of the best one.
         restarts: One record per restart, in order.
         best: Number of the best restart.
-        criterion: Name of the criterion by which the best restart was selected.
         members: Trained copies of the model for successful restarts, by number.
         held_out: Rows held out by the first stage of ``fit_in_stages``, by number of the member.
         interrupted: Whether Ctrl-C ended the training.
@@ -122,14 +119,12 @@ class FitResult(Fit[RestartRecord]):
     model: ExactGP
     restarts: list[RestartRecord]
     best: int
-    criterion: str
     members: dict[int, ExactGP]
     held_out: dict[int, HeldOut] = field(default_factory=dict)
     interrupted: bool = False
 
     _columns: ClassVar = (
         ("loss", "loss", "10.3f"),
-        ("criterion", "criterion", "10.4f"),
         ("evals", "evaluations", "6d"),
         ("s", "seconds", "6.1f"),
     )

@@ -45,8 +45,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
     tends to zero. A normal prior on the weights, of standard deviation :math:`\sigma`, makes each
     :math:`g_r` a Gaussian process with kernel :math:`\sigma^2 k_g` at the anchors.
 
-    Train the base kernel first and pass a copy of it: the weights then need no restarts. Select
-    among several such kernels by ``fit_best_of(..., criterion="loo")``.
+    Train the base kernel first and pass a copy of it: the weights then need no restarts.
 
     Args:
         base_kernel: Any kernel with one output per input.

@@ -54,7 +54,7 @@ class NKNSingleTaskGP(ExactBaseGP):
 
     ``fit_gpytorch_mll`` trains the model by :func:`gpytorch_nkn.bo.fit_bo_model` from several
     starts and accepts its options; with BoTorch's options it uses BoTorch's optimisers. In a loop,
-    start from the last model: ``fit_bo_model(model, previous=last)``.
+    start from the last model: ``model.load_state_dict(last.state_dict())``.
 
     Raises:
         MemoryError: The covariance matrices do not fit into free memory.

@@ -14,7 +14,7 @@ from gpytorch.means import ConstantMean, LinearMean
 
 from gpytorch_nkn.bo import fit_bo_model, fitting
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
-from tests.models.small_models import moved, structure_of
+from tests.models.small_models import structure_of
 
 FEW = {"max_iterations": 4}
 
@@ -93,38 +93,17 @@ def test_first_start_is_that_of_the_last_model(make, fits):
     last = fit_bo_model(make(x[:9], y[:9]), fresh_starts=0, **FEW)
     learned = parameters_of(last)
     fits.clear()
-    model = make(x, y)
-    fit_bo_model(model, previous=last, fresh_starts=1, **FEW)
+    model, started = make(x, y), make(x, y)
+    for new in (model, started):
+        new.load_state_dict(last.state_dict())
+    fit_bo_model(model, fresh_starts=1, **FEW)
     assert len(fits) == 2
     for output, call in enumerate(fits):
         for name, start in call.starts[0].items():
             assert torch.equal(start, learned[name][output]), name
         assert differ(call.starts[1], call.starts[0])
     assert differ(parameters_of(last), learned) == set()
-    torch.testing.assert_close(model.train_targets.mean(-1), torch.zeros(2))  # of all data
-    started = make(x, y)
-    fitting._copy_parameters(last, started)
     assert log_posterior(model) >= log_posterior(started) - 1e-9
-
-
-OTHERS = {
-    "structure": (lambda x, y: NKNSingleTaskGP(x, y, structure="additive"), "raw_outputscale"),
-    "columns": (lambda x, y: NKNSingleTaskGP(x[:, :1], y), r"raw_lengthscale is \(1, 2\) in model"),
-    "outputs": (lambda x, y: NKNSingleTaskGP(x, y.repeat(1, 2)), r"\(1,\) in model .* \(2, 1\)"),
-    "class": (lambda x, y: SingleTaskGP(x, y), "more"),
-    "list": (lambda x, y: ModelListGP(NKNSingleTaskGP(x, y)), "missing in previous"),
-}
-
-
-@pytest.mark.parametrize("other", OTHERS)
-def test_last_model_of_another_structure(other):
-    x, y = data()
-    make, message = OTHERS[other]
-    model, old = NKNSingleTaskGP(x, y), make(x, y)
-    before = parameters_of(model)
-    with pytest.raises(ValueError, match=message):
-        fit_bo_model(model, previous=old)
-    assert differ(parameters_of(model), before) == set()
 
 
 @pytest.mark.parametrize("make", [SingleTaskGP, NKNSingleTaskGP])
@@ -186,7 +165,9 @@ def test_list_of_models(fits):
     x, y = data(m=3)
     last = fit_bo_model(make_list(x, y), fresh_starts=0, **FEW)
     fits.clear()
-    model = fit_bo_model(make_list(x, y), previous=last, fresh_starts=1, **FEW)
+    model = make_list(x, y)
+    model.load_state_dict(last.state_dict())
+    fit_bo_model(model, fresh_starts=1, **FEW)
     assert len(fits) == 3 and not any(part.training for part in model.models)
     learned = parameters_of(last)
     for number, call in enumerate(fits):
@@ -194,7 +175,9 @@ def test_list_of_models(fits):
         for name, start in call.starts[0].items():
             old = learned[prefix + name]
             assert torch.equal(start, old[number] if number < 2 else old)
-    alone = fit_bo_model(make_list(x, y).models[1], previous=last.models[1], fresh_starts=1, **FEW)
+    alone = make_list(x, y).models[1]
+    alone.load_state_dict(last.models[1].state_dict())
+    fit_bo_model(alone, fresh_starts=1, **FEW)
     assert differ(parameters_of(alone), parameters_of(model.models[1])) == set()
     assert model.posterior(x).mean.shape == (10, 3)
 
@@ -258,48 +241,6 @@ def test_odd_data(kind, make, fits):
 def test_options_without_meaning(options, message):
     with pytest.raises(ValueError, match=message):
         fit_bo_model(NKNSingleTaskGP(*data()), **options)
-
-
-def test_warm_start_takes_parameters_and_leaves_constants_of_transforms():
-    x, y = data(m=2, n=12)
-    old = moved(NKNSingleTaskGP(3 * x[:8], y[:8], input_transform=Normalize(2)))
-    new = NKNSingleTaskGP(3 * x, 7 * y, input_transform=Normalize(2))
-    buffers = {name: b.clone() for name, b in new.named_buffers()}
-    learned = parameters_of(old)
-    fitting._copy_parameters(old, new)
-    assert new.training
-    assert differ(parameters_of(new), learned) == set()
-    assert differ(parameters_of(old), learned) == set()
-    assert differ(dict(new.named_buffers()), buffers) == set()
-    with torch.no_grad():
-        next(iter(new.parameters())).add_(1.0)  # memory of its own
-    assert differ(parameters_of(old), learned) == set()
-
-
-@pytest.mark.parametrize("as_list", [False, True])
-def test_warm_start_forgets_predictions_and_transformed_inputs(as_list):
-    def make():
-        model = NKNSingleTaskGP(x, y, input_transform=Warp(d=2, indices=[0, 1]))
-        return ModelListGP(model, deepcopy(model)) if as_list else model
-
-    x, y = data()
-    old, new = moved(make()), make().eval()
-    at = torch.rand(4, 2)
-    before = new.posterior(at).mean
-    fitting._copy_parameters(old, new)
-    assert not new.training
-    torch.testing.assert_close(new.posterior(at).mean, old.posterior(at).mean)
-    assert not torch.allclose(new.posterior(at).mean, before)
-
-
-def test_a_state_dict_starts_as_its_model_does():
-    x, y = data()
-    last = fit_bo_model(NKNSingleTaskGP(x, y), fresh_starts=0, max_iterations=5)
-    ours = [
-        fit_bo_model(NKNSingleTaskGP(x, y), previous=old, fresh_starts=0, max_iterations=5)
-        for old in (last, last.state_dict())
-    ]
-    torch.testing.assert_close(ours[0].state_dict(), ours[1].state_dict())
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ READ = {
     "gradient_posterior": lambda model: gradient_posterior(model, X[:3]).mean,
     "leave_one_out": leave_one_out,
     "predict": lambda model: model.predict(X[:3]),
-    "predict_of_a_fit": lambda model: FitResult(model, [], 0, "loo", {}).predict(X[:3]),
+    "predict_of_a_fit": lambda model: FitResult(model, [], 0, {}).predict(X[:3]),
     "rolling_forecasts": partial(rolling_forecasts, origins=[15, 20], horizon=3),
 }
 CALLS_OF_ALL = CALLS | READ

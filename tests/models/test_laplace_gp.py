@@ -170,5 +170,3 @@ def test_wrong_data_and_likelihoods_are_rejected():
         LaplaceGP(X, SIGNAL, model.likelihood, RBFKernel(), ConstantMean())
     with pytest.raises(NotImplementedError, match="one latent function, got a SoftmaxLikelihood"):
         LaplaceGP(X, SIGNAL, SoftmaxLikelihood(2, 2), ConstantMean(), RBFKernel())
-    with pytest.raises(ValueError, match="'marginal_likelihood' for LaplaceGP, got 'loo'"):
-        fit_best_of(model, criterion="loo")
