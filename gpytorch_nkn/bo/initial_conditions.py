@@ -14,6 +14,8 @@ from botorch.utils.sampling import manual_seed
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
+from gpytorch_nkn.linalg import check_finite
+
 __all__ = ["coordinate_sweep_initial_conditions"]
 
 _MAX_COORDINATES = 100  # largest number of coordinates that a sweep visits
@@ -134,15 +136,14 @@ def _checked_incumbents(bounds: Tensor, incumbent: Tensor) -> Tensor:
     """Check the arguments, and return the incumbents ``B x d``."""
     if bounds.shape[0] != 2 or bounds.dim() != 2 or not bool(bounds.isfinite().all()):
         raise ValueError(f"bounds must be 2 x d and finite, got {bounds}.")
-    points = incumbent.detach().to(bounds)
+    points = torch.as_tensor(incumbent).detach().to(bounds)
+    check_finite(incumbent=points)
     points = points.unsqueeze(0) if points.dim() == 1 else points
     if points.dim() != 2 or len(points) == 0 or points.size(-1) != bounds.size(-1):
         raise ValueError(
             f"incumbent must be B x {bounds.size(-1)} with at least one point, got shape "
-            f"{tuple(incumbent.shape)}."
+            f"{tuple(points.shape)}."
         )
-    if not bool(points.isfinite().all()):
-        raise ValueError(f"incumbent must be finite, got {incumbent}.")
     return points.clamp(bounds[0], bounds[1])
 
 

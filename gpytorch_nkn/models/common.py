@@ -45,29 +45,30 @@ _ROUNDING = 10.0  # largest rounding error of constant outcomes, in machine epsi
 
 def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | None = None) -> None:
     """Check inputs ``... x n x d``, and outcomes and noise variances ``... x n x m``."""
-    present = {"train_X": train_X, "train_Y": train_Y}
-    if train_Yvar is not None:
-        present["train_Yvar"] = train_Yvar
-    check_tensors(**present)
+    check_tensors(train_X=train_X, train_Y=train_Y)
     if train_X.dim() < 2:
         raise ValueError(f"train_X must be ... x n x d, got shape {tuple(train_X.shape)}.")
-    check_finite(**present)
-    if train_Yvar is not None and train_Yvar.numel() and train_Yvar.min() < 0:
-        raise ValueError(f"train_Yvar must be non-negative, got {train_Yvar.min():.4g}.")
-    if all(v.dim() > 1 for v in present.values()):
-        if len({values.size(-2) for values in present.values()}) > 1:
-            shapes = ", ".join(f"{name} {tuple(v.shape)}" for name, v in present.items())
-            raise ValueError(f"Data must have the same number of rows, got shapes {shapes}.")
-
-
-def check_noise(noise: Tensor, shape: torch.Size) -> None:
-    """Check noise variances of new outcomes with a shape ``... x q x m``."""
-    check_tensors(noise=noise)
-    check_finite(noise=noise)
-    if noise.dim() < 2 or noise.shape != shape[-noise.dim() :] or not (noise >= 0).all():
+    check_finite(train_X=train_X, train_Y=train_Y)
+    if train_Y.dim() < 2:
+        return  # BoTorch's error names the missing dimension
+    if train_X.size(-2) != train_Y.size(-2):
         raise ValueError(
-            f"noise must be non-negative variances of shape {tuple(shape)} like Y, got shape "
-            f"{tuple(noise.shape)} and a minimum of {noise.min():.3g}."
+            "train_X and train_Y must have the same number of rows, got shapes "
+            f"{tuple(train_X.shape)} and {tuple(train_Y.shape)}."
+        )
+    if train_Yvar is not None:
+        check_noise(train_Yvar, train_Y.shape, "train_Yvar")
+
+
+def check_noise(noise: Tensor, shape: torch.Size, name: str = "noise") -> None:
+    """Check noise variances of outcomes with a shape ``... x q x m``."""
+    check_tensors(**{name: noise})
+    check_finite(**{name: noise})
+    if noise.dim() < 2 or noise.shape != shape[-noise.dim() :] or not (noise >= 0).all():
+        least = f"{noise.min():.3g}" if noise.numel() else "none"
+        raise ValueError(
+            f"{name} must be non-negative variances of shape {tuple(shape)} like Y, got shape "
+            f"{tuple(noise.shape)} and a minimum of {least}."
         )
 
 

@@ -97,7 +97,7 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
     Raises:
         MemoryError: The covariance matrices do not fit into free memory.
         TypeError: The data are not floating-point tensors, or ``structure`` is neither a name nor a
-            network.
+            kernel.
         ValueError: Tasks are not non-negative integers, shapes of the data do not match, or
             ``structure`` does not fit the input columns.
 
@@ -258,6 +258,7 @@ def _set_correlations(kernel: PositiveIndexKernel, value: Tensor) -> None:
 
 def _tasks(train_X: Tensor, task_feature: int, all_tasks: list[int] | None) -> list[int]:
     """Return the sorted tasks."""
+    check_counts(None, task_feature=task_feature)
     width = train_X.size(-1)
     if width < 2 or not -width <= task_feature < width:
         raise ValueError(

@@ -47,8 +47,8 @@ class NKNSingleTaskGP(ExactBaseGP):
             - ``"time_series"``, ``"texture"``: presets of these names, for one input column.
             - ``"paper"``: the paper's network (section 5.3), ``"additive"`` without priors, for
               maximum likelihood.
-            - A network, or a ScaleKernel of one. The model copies it with its own batch shape, and
-              adds a ScaleKernel if the last layer is a simplex.
+            - A kernel. The model copies it with its own batch shape, and adds a ScaleKernel if it
+              is a network whose last layer is a simplex.
         likelihood, mean_module, outcome_transform, input_transform: As in
             :class:`botorch.models.SingleTaskGP`.
 
@@ -58,7 +58,7 @@ class NKNSingleTaskGP(ExactBaseGP):
 
     Raises:
         MemoryError: The covariance matrices do not fit into free memory.
-        TypeError: ``structure`` is neither a name nor a network.
+        TypeError: ``structure`` is neither a name nor a kernel.
         ValueError: ``structure`` is an unknown name, or does not fit the columns or the batch
             shape; ``cat_dims`` are not columns of integers, or ``input_transform`` merges
             categories.

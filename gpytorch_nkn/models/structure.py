@@ -29,27 +29,18 @@ def make_kernel(
     batch_shape: torch.Size,
     *,
     cat_dims: Sequence[int] = (),
-    any_kernel: bool = False,
 ) -> Kernel:
-    """Return a kernel with a batch shape, given a name, a network or a ScaleKernel of one.
-
-    Names are keys of ``NETWORKS``; kernels are copied. With ``any_kernel``, other kernels are
-    accepted too.
-    """
+    """Return a kernel with a batch shape, given a name in ``NETWORKS`` or a kernel to copy."""
     if isinstance(structure, str):
         check_name(structure, NETWORKS, "a network")
         kernel = named_network(structure, num_columns, batch_shape=batch_shape, cat_dims=cat_dims)
     else:
-        network = structure.base_kernel if type(structure) is ScaleKernel else structure
-        is_network = isinstance(network, NeuralKernelNetwork)
-        if not is_network and not (any_kernel and isinstance(structure, Kernel)):
-            raise TypeError(
-                "structure must be a name, a NeuralKernelNetwork or a ScaleKernel of one, got "
-                f"{type(network).__name__}; for other kernels use SingleTaskGP(covar_module=...)."
-            )
+        if not isinstance(structure, Kernel):
+            got = type(structure).__name__
+            raise TypeError(f"structure must be a name or a kernel, got {got}.")
         kernel = _copied(structure, batch_shape)
-        if is_network and network is not structure:  # the network may lack the batch of the scale
-            kernel.base_kernel = _copied(network, batch_shape)
+        if type(structure) is ScaleKernel:  # the base kernel may lack the batch of the scale
+            kernel.base_kernel = _copied(structure.base_kernel, batch_shape)
     layers: Any = getattr(kernel, "layers", ())
     if len(layers) and isinstance(layers[-1], Linear) and layers[-1].is_simplex:
         return with_outputscale(kernel, batch_shape)

@@ -126,7 +126,8 @@ def test_a_task_without_data_has_a_prediction():
         (lambda x: x, {"all_tasks": RBFKernel()}, "all_tasks must be a list .* got RBFKernel"),
         (lambda x: x, {"output_tasks": []}, r"output_tasks must be a list .* got \[\]"),
         (lambda x: x, {"task_feature": 2}, "task_feature must be the index .* got 2 for 2"),
-        (lambda x: x, {"structure": RBFKernel()}, "structure must be a name"),
+        (lambda x: x, {"task_feature": "t"}, "task_feature must be an integer, got 't'"),
+        (lambda x: x, {"structure": 3}, "structure must be a name or a kernel, got int"),
     ],
 )
 def test_bad_tasks_are_rejected(change, options, message):

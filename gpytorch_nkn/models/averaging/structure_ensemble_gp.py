@@ -598,7 +598,7 @@ def _kernel(structure: str | Kernel, num_columns: int, cat_dims: Sequence[int]) 
         check_name(
             structure, {*NETWORKS, *_KERNELS}, "'outcome-warped ' and one of these, or a kernel"
         )
-    return make_kernel(structure, num_columns, torch.Size(), cat_dims=cat_dims, any_kernel=True)
+    return make_kernel(structure, num_columns, torch.Size(), cat_dims=cat_dims)
 
 
 def _names(structures: Sequence[str | Kernel]) -> tuple[str, ...]:

@@ -37,8 +37,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
         train_X: Inputs ``... x n x d``, preferably standardised or in the unit cube.
         train_Y: Outcomes ``... x n x m``.
         train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one variance per output.
-        structure: A name, a network or a ScaleKernel of one as in :class:`NKNSingleTaskGP`, or any
-            other kernel. The model takes a copy.
+        structure: A name, or a kernel to copy, as in :class:`NKNSingleTaskGP`.
         inducing_points: Points ``m x d`` (``... x m x d`` for a batch) in the space of transformed
             inputs, or their number, at most the number of distinct rows, for cluster centres.
         learn_inducing_points: Train the inducing points.
@@ -101,7 +100,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
             self.likelihood = make_likelihood(batch_shape)
         with torch.no_grad():
             inputs = self.transform_inputs(train_X).to(self.train_targets)
-        kernel = make_kernel(structure, inputs.size(-1), batch_shape, any_kernel=True).to(inputs)
+        kernel = make_kernel(structure, inputs.size(-1), batch_shape).to(inputs)
         points = self._choose_points(inducing_points, inputs, kernel, seed)
         if self._num_outputs > 1 and points.dim() > 2:  # the outputs share them
             points = points.unsqueeze(-3)

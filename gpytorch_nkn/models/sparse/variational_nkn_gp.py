@@ -149,7 +149,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
                 outcomes, noise = transform.train()(train_Y, train_Yvar, X=inputs)
         if noise is not None:
             likelihood = _KnownNoise(noise.squeeze(-1))
-        kernel = make_kernel(structure, inputs.size(-1), shape, any_kernel=True).to(train_X)
+        kernel = make_kernel(structure, inputs.size(-1), shape).to(train_X)
         points = self._choose_points(inducing_points, inputs, kernel, seed)
         super().__init__(
             inputs,

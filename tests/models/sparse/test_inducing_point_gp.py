@@ -114,8 +114,8 @@ def test_known_noise_is_trained_with_and_weighs_rows(model_class, short_start):
     torch.testing.assert_close(
         model.posterior(x).mean, rest.posterior(x).mean, rtol=1e-3, atol=1e-3
     )
-    for wrong, message in ((-noise, "non-negative, got"), (noise[:9], "same number of rows")):
-        with pytest.raises(ValueError, match=message):
+    for wrong in (-noise, noise[:9], noise.squeeze(-1), noise.T):
+        with pytest.raises(ValueError, match="train_Yvar must be non-negative variances of shape"):
             model_class(x, y, wrong)
     with pytest.raises(ValueError, match="likelihood or train_Yvar, got both"):
         model_class(x, y, noise, likelihood=GaussianLikelihood())
