@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -12,12 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
-import torch
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.models import ExactGP
-from gpytorch.settings import fast_computations, max_cholesky_size
-from gpytorch.utils.warnings import GPInputWarning
 from torch import Tensor, nn
 
 __all__ = ["Fit", "FitResult", "HeldOut", "RestartRecord", "Start"]
@@ -129,32 +123,6 @@ class FitResult(Fit[RestartRecord]):
         ("s", "seconds", "6.1f"),
     )
 
-    def predict(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Predict mean and variance of new observations at ``x`` by the best model.
-
-        Args:
-            x: Inputs ``N x D``.
-
-        Returns:
-            Mean and variance (noise included) in units of the targets, ``N`` each, or ``N x m``
-            for a BoTorch or multitask model. With known noise (FixedNoiseGaussianLikelihood), new
-            observations have the mean training noise.
-        """
-        model = self.model
-        with evaluating(model), torch.no_grad():
-            if hasattr(model, "posterior"):  # a BoTorch model undoes its outcome transform itself
-                posterior = model.posterior(x, observation_noise=True)
-                return posterior.mean, posterior.variance
-            # GPyTorch's settings are global and not thread-safe.
-            with _LOCK, warnings.catch_warnings(), _exact():
-                warnings.simplefilter("ignore", GPInputWarning)  # training inputs are valid inputs
-                latent = model(x)
-                if isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
-                    noise = model.likelihood.noise.mean(-1, keepdim=True)  # as BoTorch does
-                    return latent.mean, latent.variance + noise
-                predictive = model.likelihood(latent, [x])
-                return predictive.mean, predictive.variance
-
     def before_held_out(self, number: int) -> tuple[ExactGP, np.ndarray]:
         """Return member ``number`` trained without its held-out rows, and these rows' mask ``N``.
 
@@ -166,15 +134,6 @@ class FitResult(Fit[RestartRecord]):
         start = copy_model(member)
         start.load_state_dict(held_out.parameters)
         return start, np.isin(np.arange(start.train_targets.size(-1)), held_out.rows.cpu())
-
-
-_LOCK = threading.Lock()
-
-
-@contextmanager
-def _exact() -> Iterator[None]:
-    with fast_computations(False, False, False), max_cholesky_size(2**31):
-        yield
 
 
 @contextmanager

@@ -132,23 +132,15 @@ class BatchKernel(Kernel):
             raise ValueError(f"{name} must be finite{limits}, got {start.tolist()}.")
         self.initialize(**{name: start.expand(shape)})
 
-    def add_prior(
-        self, name: str, prior: Prior | float | None, attribute: str, location: Tensor | None = None
+    def add_normal_prior(
+        self, name: str, std: float | None, attribute: str, location: Tensor
     ) -> None:
-        """Register a prior on an attribute; ``None`` for no prior.
-
-        A number is the standard deviation of a normal prior around ``location``, if that is given.
-        """
-        if prior is None:
+        """Register a normal prior on an attribute around ``location``; ``None`` for no prior."""
+        if std is None:
             return
-        if location is not None and isinstance(prior, float | int) and not isinstance(prior, bool):
-            if not 0 < prior < math.inf:
-                raise ValueError(
-                    f"{name} must be a positive standard deviation or a prior, got {prior}."
-                )
-            prior = NormalPrior(location, torch.full_like(location, prior))
-        if not isinstance(prior, Prior):
-            raise TypeError(f"{name} must be a gpytorch.priors.Prior, got {prior!r}.")
+        if not isinstance(std, float | int) or not 0 < std < math.inf:
+            raise ValueError(f"{name} must be a positive standard deviation, got {std!r}.")
+        prior = NormalPrior(location, torch.full_like(location, std))
         self.register_prior(
             name, prior, partial(_get, name=attribute), prior_closures(attribute)[1]
         )

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel, RBFKernel
-from gpytorch.priors import Prior
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor, nn
 
@@ -52,15 +51,13 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         anchors: Points ``M x D`` in the columns selected by ``active_dims``, or ``... x M x D``
             with one set per batch entry. See :meth:`from_data`.
         rank: Rank ``R`` of the learned factor, the number of columns of the weights.
-        weight_prior: Prior on the weights. A number is the standard deviation of a normal prior
-            around zero; ``None`` for no prior.
+        weight_prior: Standard deviation of a normal prior on the weights; ``None`` for no prior.
         seed: Seed of the start weights, which are normal with standard deviation 0.1.
         batch_shape: Batch shape; ``None`` broadcasts the batch shapes of the parts.
         active_dims: As in :class:`gpytorch.kernels.Kernel`.
 
     Raises:
-        TypeError: ``base_kernel`` is not a kernel, ``weight_prior`` is neither a prior nor a
-            number, or the rank is not an integer.
+        TypeError: ``base_kernel`` is not a kernel, or the rank is not an integer.
         ValueError: Anchors are not finite, or the rank or standard deviation is not positive. On
             evaluation, inputs and anchors differ in columns, or the base kernel has several
             outputs.
@@ -89,7 +86,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         anchors: Tensor,
         rank: int = 2,
         *,
-        weight_prior: Prior | float | None = 1.0,
+        weight_prior: float | None = 1.0,
         seed: int = 0,
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
@@ -113,7 +110,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         self.register_parameter("weights", nn.Parameter(start.clone()))
         # one distribution per weight: a sample of a scalar prior would make all weights equal
         zeros = torch.zeros_like(start[(0,) * len(batch_shape)])
-        self.add_prior("weight_prior", weight_prior, "weights", zeros)
+        self.add_normal_prior("weight_prior", weight_prior, "weights", zeros)
 
     @classmethod
     def from_data(

@@ -6,7 +6,6 @@ import math
 from typing import Any, Literal, get_args
 
 import torch
-from gpytorch.priors import Prior
 from torch import Tensor, nn
 
 from gpytorch_nkn._devices import normal
@@ -62,10 +61,9 @@ class NonStationarySpectralKernel(FeatureKernel):
             frequencies. The paper uses 0; equal frequencies would stay equal during training.
         seed: Seed of the frequencies and phases, which start equal in all batch entries.
         ard: Use one lengthscale per column.
-        frequency_prior: Prior on the mean frequencies; a number is the standard deviation of a
-            normal prior around the start values.
-        difference_prior: Prior on the half differences; a number is the standard deviation of a
-            normal prior around zero.
+        frequency_prior: Standard deviation of a normal prior on the mean frequencies around their
+            start values; ``None`` for no prior.
+        difference_prior: The same for the half differences around zero.
         **kwargs: ``batch_shape``, ``active_dims``, ``lengthscale_prior``,
             ``lengthscale_constraint`` as in :class:`gpytorch.kernels.Kernel`.
 
@@ -78,7 +76,7 @@ class NonStationarySpectralKernel(FeatureKernel):
             the centre of the data by ``kernel.initialize(center=...)``.
 
     Raises:
-        TypeError: A prior is not a GPyTorch prior or number, or a count is not an integer.
+        TypeError: A count is not an integer.
         ValueError: A count or standard deviation is not positive, ``correlation`` is not in [0, 1),
             or ``features`` is unknown. ``stationary`` excludes ``learn_envelopes`` and
             ``difference_prior``.
@@ -107,8 +105,8 @@ class NonStationarySpectralKernel(FeatureKernel):
         correlation: float = 0.98,
         seed: int = 0,
         ard: bool = True,
-        frequency_prior: Prior | float | None = None,
-        difference_prior: Prior | float | None = None,
+        frequency_prior: float | None = None,
+        difference_prior: float | None = None,
         **kwargs: Any,
     ):
         check_counts(1, num_features=num_features, input_dim=input_dim)
@@ -148,8 +146,8 @@ class NonStationarySpectralKernel(FeatureKernel):
         self.register_parameter("center", parameter(torch.zeros(1, input_dim), False))
         self.add_constrained("outputscale", self.batch_shape, None, 1.0)
         mean = mean.to(self.raw_lengthscale)
-        self.add_prior("frequency_prior", frequency_prior, "mean_frequencies", mean)
-        self.add_prior("difference_prior", difference_prior, "half_differences", 0 * mean)
+        self.add_normal_prior("frequency_prior", frequency_prior, "mean_frequencies", mean)
+        self.add_normal_prior("difference_prior", difference_prior, "half_differences", 0 * mean)
 
     @property
     def is_stationary(self) -> bool:

@@ -120,25 +120,21 @@ class Linear(Layer):
         if self.raw_bias is not None:
             self.bias = self.initial_bias
 
-    def add_raw_priors(self, scale: float = 1.0) -> None:
+    def add_raw_priors(self) -> None:
         """Register normal priors on raw weights and biases of a simplex, at their present values.
 
-        Args:
-            scale: Standard deviation of the raw values, which are log weights up to a constant.
+        Raw values are log weights up to a constant; their standard deviation is 1.
 
         Raises:
-            ValueError: The weights are not on a simplex, or ``scale`` is not positive.
+            ValueError: The weights are not on a simplex.
         """
-        if not self.is_simplex or not 0 < scale < math.inf:
-            raise ValueError(
-                "add_raw_priors needs weights='simplex' and a positive scale, got "
-                f"weights={self.weights!r} and scale={scale}."
-            )
+        if not self.is_simplex:
+            raise ValueError(f"add_raw_priors needs weights='simplex', got {self.weights!r}.")
         for name in ("weight", "bias"):
             raw = getattr(self, f"raw_{name}")
             if raw is not None:
                 center = raw.detach()[(0,) * len(self.batch_shape)].clone()
-                prior = NormalPrior(center, torch.full_like(center, scale))
+                prior = NormalPrior(center, torch.ones_like(center))
                 self.register_prior(f"{name}_prior", prior, *prior_closures(f"raw_{name}"))
 
     @property

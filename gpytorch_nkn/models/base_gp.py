@@ -30,7 +30,7 @@ from linear_operator.operators import BlockDiagLinearOperator, LinearOperator
 from linear_operator.settings import cholesky_jitter
 from torch import Tensor
 
-from gpytorch_nkn.fit import GAUSSIAN_LIKELIHOODS, check_counts, evaluating, options_of
+from gpytorch_nkn.fit import GAUSSIAN_LIKELIHOODS, evaluating, options_of
 from gpytorch_nkn.kernels import (
     FeatureKernel,
     categorical_columns,
@@ -67,7 +67,7 @@ R = TypeVar("R")
 
 FEW_POINTS = 512  # largest number of points whose joint covariance is not lazy
 _JOINED_ENTRIES = 100_000  # input entries up to which one kernel call is faster than two
-_CHUNK_ENTRIES = 4_000_000  # covariances per chunk: 32 MB, and several times that in total
+_CHUNK_ENTRIES = 4_000_000  # covariances per chunk of predictions: some 100 MB in total
 
 # Trainer of each model class, a function of a model with keyword options.
 TRAINERS: dict[type[Model], Callable[..., Any]] = {}
@@ -239,25 +239,17 @@ class BaseGP:
         return self.train_targets.numel()
 
     @torch.no_grad()
-    def predict(
-        self: Any, X: Tensor, *, observation_noise: bool = False, chunk_size: int | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def predict(self: Any, X: Tensor, *, observation_noise: bool = False) -> tuple[Tensor, Tensor]:
         """Predict means and variances at many points, in chunks and without gradients.
 
         Args:
             X: Inputs ``... x q x d``.
             observation_noise: Include the noise in the variances.
-            chunk_size: Number of points per chunk; ``None`` for chunks of about 100 MB.
 
         Returns:
             Mean and variance ``... x q x m`` in the units of ``train_Y``.
-
-        Raises:
-            ValueError: ``chunk_size`` is below 1.
         """
-        if chunk_size is None:
-            chunk_size = max(1, _CHUNK_ENTRIES // self._chunk_width())
-        check_counts(1, chunk_size=chunk_size)
+        chunk_size = max(1, _CHUNK_ENTRIES // self._chunk_width())
         means, variances = [], []
         X = self._check_points(X)
         with evaluating(self):

@@ -34,7 +34,7 @@ def convex(bias=True, skip=False, priors=False):
     ]
     if priors:
         for layer in (layers[0], layers[2]):
-            layer.add_raw_priors(0.7)
+            layer.add_raw_priors()
         kernels[0].register_prior("lengthscale_prior", GammaPrior(3.0, 6.0), "lengthscale")
     return NeuralKernelNetwork(kernels, layers, skip=skip)
 

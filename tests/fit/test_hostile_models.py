@@ -1,19 +1,16 @@
 """Models that do what users' models do: frozen, bounded, shared or unknown parameters, errors."""
 
-import threading
-
 import pytest
 import torch
 from gpytorch.kernels import InducingPointKernel, RBFKernel, ScaleKernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior, UniformPrior
 
 from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.fit.objective import Objective
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from tests.fit.models import SmallGP, network_model, rbf_model, seasonal_data
-from tests.global_state import unchanged
+from tests.fit.models import SmallGP, rbf_model, seasonal_data
 
 SHORT = Recipe(adam_steps=8, lbfgs_iterations=4)
 
@@ -58,32 +55,6 @@ def test_leaving_the_support_of_a_prior_is_a_step_back():
     model = SmallGP(*seasonal_data(), kernel)
     result = fit_best_of(model, restarts=2, initialize=start, recipe=SHORT)
     assert {record.status for record in result.restarts} == {"ok"}
-
-
-def test_known_noise_is_in_every_prediction():
-    x, y = seasonal_data()
-    likelihood = FixedNoiseGaussianLikelihood(torch.full((40,), 0.25))
-    model = SmallGP(x, y, ScaleKernel(RBFKernel()), likelihood)
-    result = fit_best_of(model, restarts=1, recipe=SHORT)
-    some, all_of_them = result.predict(x[:7])[1], result.predict(x)[1]
-    torch.testing.assert_close(some, all_of_them[:7])
-    with torch.no_grad():
-        torch.testing.assert_close(some, model(x[:7]).variance + 0.25)
-
-
-def test_predictions_in_threads_leave_the_settings_alone():
-    result = fit_best_of(network_model(), restarts=2, recipe=SHORT)
-
-    def predict():
-        for _ in range(8):
-            result.predict(torch.zeros(1, 1))
-
-    threads = [threading.Thread(target=predict) for _ in range(4)]
-    with unchanged():
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
 
 
 def test_models_of_a_function_get_start_values_from_data():

@@ -11,7 +11,6 @@ from botorch.models.transforms.input import InputPerturbation
 from gpytorch.kernels import RBFKernel
 
 from gpytorch_nkn.averaging import leave_one_out, rolling_forecasts
-from gpytorch_nkn.fit import FitResult
 from gpytorch_nkn.interpretation import decompose, effects, expand, report, report_search, simplify
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP, gradient_posterior
 from tests.global_state import unchanged
@@ -65,7 +64,6 @@ READ = {
     "gradient_posterior": lambda model: gradient_posterior(model, X[:3]).mean,
     "leave_one_out": leave_one_out,
     "predict": lambda model: model.predict(X[:3]),
-    "predict_of_a_fit": lambda model: FitResult(model, [], 0, {}).predict(X[:3]),
     "rolling_forecasts": partial(rolling_forecasts, origins=[15, 20], horizon=3),
 }
 CALLS_OF_ALL = CALLS | READ

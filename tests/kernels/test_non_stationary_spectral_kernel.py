@@ -124,7 +124,7 @@ def test_pairs_can_be_set():
         (ValueError, "features must be one of", (2, 1), {"features": "cos"}),
         (ValueError, "correlation must be at least 0 and below 1", (2, 1), {"correlation": 1.0}),
         (ValueError, "learn_envelopes=True", (2, 1), {"stationary": True, "learn_envelopes": True}),
-        (TypeError, "frequency_prior must be a", (2, 1), {"frequency_prior": "normal"}),
+        (ValueError, "frequency_prior must be a", (2, 1), {"frequency_prior": "normal"}),
         (ValueError, "must be a positive standard deviation", (2, 1), {"frequency_prior": 0.0}),
         (ValueError, "stationary=True", (2, 1), {"stationary": True, "difference_prior": 1.0}),
     ],

@@ -10,7 +10,7 @@ import torch
 from botorch.optim.utils.model_utils import sample_all_priors
 from gpytorch.kernels import RBFKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.priors import GammaPrior, NormalPrior
+from gpytorch.priors import GammaPrior
 
 from gpytorch_nkn import kernels
 from gpytorch_nkn.estimators.series.candidates import SeriesGP
@@ -21,10 +21,9 @@ from tests.fit.models import SmallGP
 from tests.kernels.registry import REGISTRY
 from tests.models.registry import CASES
 
-SIGNED = NormalPrior(0.2, 0.7)
 POSITIVE = GammaPrior(3.0, 2.0)
 OWN = {  # what each kernel has priors on that are no lengthscales
-    kernels.DataAdaptiveHadamardKernel: {"weight_prior": SIGNED},
+    kernels.DataAdaptiveHadamardKernel: {"weight_prior": 0.7},
     kernels.NonStationarySpectralKernel: {"frequency_prior": 0.5, "difference_prior": 0.1},
 }
 

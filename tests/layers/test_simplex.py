@@ -113,10 +113,10 @@ def test_without_slack_what_does_not_sum_to_one_is_rejected(bias):
 def test_raw_priors_are_centred_on_the_values_of_the_moment(bias, batch_shape):
     layer = simplex(3, 2, bias=bias, batch_shape=batch_shape)
     layer.weight = torch.tensor([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]])
-    layer.add_raw_priors(scale=0.7)
+    layer.add_raw_priors()
     priors = {name: prior for name, _, prior, _, _ in layer.named_priors()}
     assert set(priors) == ({"weight_prior", "bias_prior"} if bias else {"weight_prior"})
-    assert all(torch.all(prior.scale == 0.7) for prior in priors.values())
+    assert all(torch.all(prior.scale == 1.0) for prior in priors.values())
     center = priors["weight_prior"].loc
     assert center.shape == (2, 3)
     torch.testing.assert_close(center.expand_as(layer.raw_weight), layer.raw_weight.detach())

@@ -490,16 +490,14 @@ def check_predict(case: Case):
     if case.on_grid or not hasattr(model, "predict"):
         return
     points = case.points(5)
-    for noise, sizes in ((False, (2,)), (True, (1, 2, None))):
+    for noise, entries in ((False, 1), (True, 2 * model._chunk_width()), (True, 10**6)):
         expected = moments(model, points, observation_noise=noise)
-        for chunk_size in sizes:
-            found = model.predict(points, observation_noise=noise, chunk_size=chunk_size)
-            torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
-            assert not any(one.requires_grad for one in found)
+        with mock.patch("gpytorch_nkn.models.base_gp._CHUNK_ENTRIES", entries):
+            found = model.predict(points, observation_noise=noise)
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+        assert not any(one.requires_grad for one in found)
     batch = model.predict(points[:4].view(2, 2, -1))[0]
     torch.testing.assert_close(torch.cat([*batch], -2), model.predict(points[:4])[0])
-    with pytest.raises(ValueError, match="chunk_size must be at least 1, got 0"):
-        model.predict(points, chunk_size=0)
     model.train().likelihood.training = False
     before = [part.training for part in model.modules()]
     model.predict(points)
