@@ -19,9 +19,9 @@ _EXTRAS = {  # name of a library and its extra by module
 
 @contextmanager
 def needs(purpose: str) -> Iterator[None]:
-    """Import optional libraries within the block; an ImportError names the extra to install.
+    """Import optional libraries in a block; an ImportError names the extra to install.
 
-    Errors about other libraries, which every installation has, pass unchanged.
+    Errors about libraries that every installation has pass unchanged.
     """
     try:
         yield

@@ -19,7 +19,7 @@ __all__ = ["seasonal_naive_forecast"]
 def seasonal_naive_forecast(
     x: np.ndarray, y: np.ndarray, x_new: np.ndarray, *, seasons: Sequence[float] = ()
 ) -> Any:
-    r"""Forecast by the seasonal naive method.
+    r"""Forecast by the seasonal naive method: a frozen :data:`scipy.stats.norm` of ``M`` values.
 
     .. math:: \hat y(x) = y(x - k P), \qquad \sigma(x) = \hat\sigma \sqrt{k}
 
@@ -34,9 +34,6 @@ def seasonal_naive_forecast(
         x_new: Inputs ``M`` of the forecast.
         seasons: Candidate seasons :math:`P`. The season with the smallest :math:`\hat\sigma` is
             used.
-
-    Returns:
-        A frozen :data:`scipy.stats.norm` of ``M`` independent values.
 
     Raises:
         ValueError: An argument is not a finite vector, or ``x`` and ``y`` differ in length.

@@ -40,10 +40,8 @@ class PredictiveMixture:
     def log_density(self, values: np.ndarray, resolution: float = 0.0) -> np.ndarray:
         """Return log densities ``M`` at values ``M``, per unit of the values.
 
-        Args:
-            values: Values ``M``.
-            resolution: Rounding unit of the values. Densities are averages over the interval of
-                this width around each value.
+        With a ``resolution``, densities are averages over an interval of this width around each
+        value.
         """
         with np.errstate(over="ignore"):
             logs = -(self._scores(values) ** 2 + np.log(2 * np.pi)) / 2 - np.log(self._widths)
@@ -87,12 +85,9 @@ class PredictiveMixture:
     def sample(
         self, count: int, rng: np.random.Generator, scores: Callable[[int, int], np.ndarray]
     ) -> np.ndarray:
-        """Draw joint samples ``S x M``.
+        """Draw ``count`` joint samples ``S x M``.
 
-        Args:
-            count: Number of samples ``S``.
-            rng: Random number generator.
-            scores: ``scores(component, s)`` draws ``s`` joint samples of ``M`` normal scores.
+        ``scores(component, s)`` draws ``s`` joint samples of ``M`` normal scores.
         """
         counts = rng.multinomial(count, self.weights / self.weights.sum())
         drawn = [
@@ -111,9 +106,7 @@ class PredictiveMixture:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return means and standard deviations ``M``.
 
-        Args:
-            limits: Lower and upper limits ``M`` at which transformed values are clipped. With
-                limits, counts are not rounded.
+        Transformed values are clipped at ``limits``, two arrays ``M``; counts are then not rounded.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             pairs = [self._moments(component, limits) for component in range(len(self.weights))]
@@ -260,15 +253,12 @@ class MixturePredictions:
         raise NotImplementedError
 
     def predict_quantiles(self, x: Any, /, probabilities: ArrayLike, **inputs: Any) -> np.ndarray:
-        """Return predictive quantiles of new observations.
+        """Return quantiles ``M x Q`` of new observations, in units of the targets.
 
         Args:
             x: As in :meth:`predict`.
             probabilities: ``Q`` numbers between 0 and 1.
             **inputs: As in :meth:`predict_distribution`.
-
-        Returns:
-            Quantiles ``M x Q``, in units of the targets.
 
         Raises:
             ValueError: A probability is not between 0 and 1.
@@ -284,15 +274,12 @@ class MixturePredictions:
     def predict_interval(
         self, x: Any, /, level: float = 0.95, **inputs: Any
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return central prediction intervals of new observations.
+        """Return lower and upper ends ``M`` of central prediction intervals, in target units.
 
         Args:
             x: As in :meth:`predict`.
             level: Probability that an interval contains the observation, between 0 and 1.
             **inputs: As in :meth:`predict_distribution`.
-
-        Returns:
-            Lower and upper ends ``M``, in units of the targets.
 
         Raises:
             ValueError: ``level`` is not between 0 and 1.

@@ -52,15 +52,9 @@ def rolling_forecasts(
     .. math:: m = \mu_{o:o+h} + L_{o:o+h,\,:o}\, z_{:o}, \qquad
         \Sigma = L_{o:o+h,\,o:o+h} L_{o:o+h,\,o:o+h}^\top, \qquad z = L^{-1} (y - \mu)
 
-    where :math:`L` is the Cholesky factor of the prior covariance with noise.
-
-    Args:
-        model: A trained GP with rows in order of time.
-        origins: First row ``o`` of each forecast.
-        horizon: Number of rows ``h`` of each forecast.
-
-    Returns:
-        Row indices, means and variances (noise included) of all forecasts, concatenated.
+    where :math:`L` is the Cholesky factor of the prior covariance with noise, ``o`` the first row
+    of a forecast and ``h`` its number of rows. The rows of the trained model are in order of time.
+    Return row indices, means and variances (noise included) of all forecasts, concatenated.
 
     Raises:
         torch.linalg.LinAlgError: The covariance matrix is not positive definite.

@@ -42,20 +42,15 @@ def train_candidates(
     """Train candidates in the order of ``keys``, each for a fraction of the remaining time.
 
     Once a candidate is trained, Ctrl-C or the end of the budget skips the remaining ones. The
-    ``status`` of a result records a failure.
+    ``status`` of a result records a failure. Results are in the order of the keys.
 
     Args:
         train: ``train(shared, key, seconds)`` returns a trained candidate; ``seconds`` is ``None``
             without a limit. With several processes, ``train`` must be picklable. If Ctrl-C ended
             its training, the candidate has a true attribute ``interrupted``.
-        keys: Identifiers of the candidates.
-        session: Budget, interrupts and progress bar.
+        keys, ready: Identifiers of the candidates, and candidates that are already trained.
+        session, n_jobs: Budget, interrupts and progress bar; number of processes.
         shared: First argument of ``train``; each process receives it once.
-        ready: Candidates that are already trained.
-        n_jobs: Number of processes.
-
-    Returns:
-        Results of the candidates whose training started, in the order of the keys.
 
     Raises:
         KeyboardInterrupt: Ctrl-C was pressed before any candidate was trained.

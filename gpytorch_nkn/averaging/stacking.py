@@ -22,7 +22,7 @@ _WIDTH_CONCENTRATION = 0.005
 
 @np.errstate(under="ignore")  # small densities underflow
 def stacking_weights(log_densities: ArrayLike, *, concentration: float = 0.05) -> np.ndarray:
-    r"""Return the weights of the mixture that predicts held-out data best.
+    r"""Return weights ``M`` (sum 1) of the mixture that predicts held-out data best.
 
     .. math::
         \max_{w \in \Delta} \; \frac1N \sum_{i} \log \sum_m w_m\, p_m(y_i \mid y_{-i})
@@ -36,9 +36,6 @@ def stacking_weights(log_densities: ArrayLike, *, concentration: float = 0.05) -
             and NaN entries count as a density of 0.
         concentration: Weight :math:`\epsilon` of the prior; 0 for no prior. Large values give equal
             weights.
-
-    Returns:
-        Non-negative weights ``M`` with sum 1; 0 for a model without a finite density.
 
     Raises:
         ValueError: ``log_densities`` is not a matrix or has no finite entry, or ``concentration``

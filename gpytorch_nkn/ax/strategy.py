@@ -52,9 +52,6 @@ def make_generation_strategy(
             ``{"num_restarts": 8, "raw_samples": 256}``.
         seed: Determines the quasi-random points.
 
-    Returns:
-        A strategy for ``client.set_generation_strategy(...)``.
-
     Raises:
         TypeError: ``structure`` is not a string, or ``initialization_trials`` is not an integer.
         ValueError: ``structure`` is not a known name or ``initialization_trials`` is less than 1.

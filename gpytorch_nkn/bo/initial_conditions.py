@@ -171,8 +171,7 @@ def _sweep(
 ) -> Tensor:
     """Move each coordinate of starts ``S x q x d`` in turn to the best of 16 values.
 
-    Each start visits at most 100 coordinates, in its own random order, so that equal starts
-    diverge.
+    Each start visits at most 100 coordinates, in its own random order.
     """
     num_starts, q, d = starts.shape
     free = [index for index in range(q * d) if index % d not in fixed]

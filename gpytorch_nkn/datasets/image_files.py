@@ -88,13 +88,10 @@ def read_image(path: str | os.PathLike) -> ImageFile:
 
 
 def read_mask(path: str | os.PathLike) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Read which pixels are missing: those that are not black.
+    """Return the mask ``H x W`` of missing pixels, those that are not black, and notices.
 
     Fully transparent pixels are not missing. Lossy compression (JPEG) makes black inexact; in such
     files missing pixels are brighter than half of the range.
-
-    Returns:
-        Booleans ``H x W``, true where a pixel is missing; notices, one sentence each.
     """
     path = Path(path)
     image, notices = _open(path)

@@ -23,16 +23,10 @@ _CHUNK_ENTRIES = 16_000_000  # covariance entries per chunk: 128 MB
 class ConditionedGP:
     """Posterior of an exact GP with fixed hyperparameters, from one Cholesky factor.
 
-    In every prediction, GPyTorch evaluates the kernel of all training and new rows at once. This
+    GPyTorch evaluates the kernel of all training and new rows at once in every prediction. This
     class needs memory for one N x N matrix and processes new rows in chunks. The factor is computed
-    on first use, and pickles and copies omit it. Its computation raises a
-    ``torch.linalg.LinAlgError`` if the covariance matrix is not positive definite.
-
-    Args:
-        model: A GP with ``mean_module``, ``covar_module``, Gaussian noise and inputs ``N x D``.
-
-    Attributes:
-        inputs, targets: Training inputs ``N x D`` and targets ``N``.
+    on first use, and omitted by pickles and copies. A ``torch.linalg.LinAlgError`` is raised if the
+    covariance matrix is not positive definite.
     """
 
     def __init__(self, model: ExactGP):
@@ -80,18 +74,12 @@ class ConditionedGP:
 
     @torch.no_grad()
     def add_uncertain_rows(self, rows: Rows) -> float:
-        r"""Condition on additional rows with uncertain inputs.
+        r"""Condition on rows with uncertain inputs; return their additional noise variance.
 
-        Each target becomes an observation at the median input :math:`\bar x` (a median of category
-        codes is a code). The posterior mean of :math:`f(x) - f(\bar x)` is subtracted from the
-        target. The posterior variance of this difference is added to the noise.
-
-        Args:
-            rows: Draws ``S x n x D`` of the inputs, targets ``n``, and known noise variances ``n``
-                (if any) in addition to the learned noise.
-
-        Returns:
-            Maximum likelihood estimate of the variance of additional noise in these rows.
+        Rows are draws ``S x n x D`` of the inputs, targets ``n`` and known noise ``n``. Each target
+        becomes an observation at the median input :math:`\bar x` (a median of category codes is a
+        code). The posterior mean of :math:`f(x) - f(\bar x)` is subtracted from the target, and its
+        variance is added to the noise. The additional variance maximises the likelihood.
         """
         middle, known_noise = rows.x.median(0).values, 0.0 if rows.noise is None else rows.noise
         size = max(1, _CHUNK_ENTRIES // (len(rows.x) * self.targets.numel()))

@@ -92,9 +92,6 @@ def fit_best_of(
             also selects threads, Dask or Ray. If a worker is lost, its restart begins again.
         progress: Show a progress bar if standard error is a terminal.
 
-    Returns:
-        Result of the fit, whose model is in eval mode with the best parameters.
-
     Raises:
         TypeError: The model is not one of the supported GPs.
         MemoryError: The covariance matrices do not fit into free memory.

@@ -81,13 +81,11 @@ class FlatParameters:
         end: Time of the monotonic clock at which to stop.
 
     Attributes:
-        values: Concatenated parameters.
-        gradients: Gradients of the parameters, set by :meth:`evaluate`.
+        values, gradients: Parameters, and their gradients as set by :meth:`evaluate`.
         bounds: Lower and upper bounds of raw values that no transform enforces.
-        best_loss: Lowest loss so far, infinite before the first finite loss.
-        best_values: Parameters with the lowest loss.
-        evaluations: Number of evaluations so far.
-        seconds: Wall time of the last evaluation.
+        best_loss, best_values: Lowest loss so far (at first infinite), and its parameters.
+        evaluations, seconds: Number of evaluations, and wall time of the last one.
+        spare: Number of evaluations for which time must remain after the last step.
         trace: Lowest loss so far after each evaluation.
 
     Raises:
@@ -225,11 +223,7 @@ class FlatParameters:
         return 1.0
 
     def release(self, values: Tensor | None = None) -> None:
-        """Set the model to the best point, with separate memory for each parameter.
-
-        Args:
-            values: Point to use instead of the best point.
-        """
+        """Set the model to the best point or ``values``, with memory for each parameter."""
         try:
             self._confirm()
         finally:
@@ -276,10 +270,7 @@ def _raw_bounds(model: nn.Module, values: Tensor) -> list[Tensor]:
 def minimize(flat: FlatParameters, recipe: Recipe, on_step: Callable[[], object]) -> None:
     """Minimise a loss by a recipe and set the parameters to the best point.
 
-    Args:
-        flat: The parameters.
-        recipe: Steps of Adam and iterations of L-BFGS.
-        on_step: Called after each step or iteration.
+    ``on_step`` is called after each step or iteration.
 
     Raises:
         ArithmeticError: The loss is not finite at the start.
@@ -305,8 +296,7 @@ def adam(
 
     Args:
         flat: The parameters, updated in place.
-        steps: Number of steps.
-        rate: Learning rate of each step, counted from 0.
+        steps, rate: Number of steps, and learning rate of each step, counted from 0.
         decays: Adam's betas.
 
     Raises:
@@ -336,10 +326,7 @@ def adam(
 def lbfgs(flat: FlatParameters, iterations: int, on_step: Callable[[], object]) -> None:
     """Run SciPy's L-BFGS-B and set the parameters to the best point.
 
-    Args:
-        flat: The parameters.
-        iterations: Largest number of iterations.
-        on_step: Called after each iteration; a StopIteration from it ends the minimisation.
+    ``on_step`` is called after each iteration; a StopIteration from it ends the minimisation.
     """
     failures = 0
 
@@ -372,11 +359,9 @@ def lbfgs(flat: FlatParameters, iterations: int, on_step: Callable[[], object]) 
 
 
 class _Adam:
-    """Adam on a model's parameters, updated in place within their bounds.
+    """Adam on a model's parameters, updated in place within their bounds (Kingma and Ba 2015).
 
     For a vector of a hundred numbers, a step takes a fraction of ``torch.optim``'s time.
-
-    Reference: Kingma and Ba (2015), algorithm 1.
     """
 
     def __init__(self, flat: FlatParameters, decays: tuple[float, float]):

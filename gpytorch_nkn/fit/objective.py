@@ -109,11 +109,7 @@ def log_prior(model: Module, like: Tensor) -> Tensor:
 
 
 class Objective:
-    """Negative log marginal likelihood minus log priors, summed over outputs.
-
-    Args:
-        model: An exact GP in training mode.
-    """
+    """Negative log marginal likelihood minus log priors, summed over outputs."""
 
     def __init__(self, model: ExactGP):
         self.model = model

@@ -33,8 +33,8 @@ def to_numpy(tensor: Tensor) -> np.ndarray:
 class ParameterPool:
     """Trained parameters (after constraints), constants and simplex weights in one vector.
 
-    Natural values are raw values after the transforms of their constraints. NumPy has less
-    overhead than PyTorch for such short vectors.
+    Natural values are raw values after the transforms of their constraints. NumPy has less overhead
+    than PyTorch for such short vectors.
 
     Args:
         model: A model.
@@ -44,8 +44,7 @@ class ParameterPool:
         UnknownPartError: A constraint has a transform other than softplus.
 
     Attributes:
-        num_trained: Number of trained values, at the start of the vector.
-        size: Current length of the vector.
+        num_trained, size: Number of trained values, which come first, and current length.
     """
 
     def __init__(self, model: ExactGP, values: Tensor):
@@ -140,9 +139,7 @@ class ParameterPool:
     def vjp(self, numbers: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         """Return the gradient with respect to the raw values.
 
-        Args:
-            numbers: Result of :meth:`numbers`.
-            gradient: Gradient with respect to ``numbers``; overwritten.
+        ``gradient`` is with respect to ``numbers``, a result of :meth:`numbers`; it is overwritten.
         """
         if self._rows:
             weights = numbers[self._simplex_indices]

@@ -89,9 +89,8 @@ class Session:
     ) -> Iterator[None]:
         """Let Ctrl-C end a block without an error if a result exists.
 
-        Args:
-            reached: Returns whether a result exists; otherwise KeyboardInterrupt is raised again.
-            message: Warning about the result that is kept; ``None`` for no warning.
+        ``reached`` returns whether a result exists; otherwise KeyboardInterrupt is raised again.
+        The ``message``, if any, is a warning about the result that is kept.
         """
         try:
             yield
@@ -104,12 +103,9 @@ class Session:
 
 
 class Best(Generic[S]):
-    """State with the highest value so far.
+    """State with the highest value so far; at first -infinity and ``None``.
 
-    Attributes:
-        value: Highest value, or -infinity before the first state.
-        state: State with this value, or ``None`` before the first state. The first state is kept
-            for any value.
+    The first state is kept for any value.
     """
 
     def __init__(self) -> None:

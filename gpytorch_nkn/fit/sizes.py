@@ -54,14 +54,9 @@ def check_dense(name: str, num_rows: int, like: Tensor, instead: str = _MANY_ROW
 
 
 def warn_of_size(name: str, count: int, most: int, advice: str, unit: str = "rows") -> None:
-    """Warn (:class:`SizeWarning`) about more rows than a method is intended for.
+    """Warn (:class:`SizeWarning`) about more than ``most`` rows, or another ``unit``.
 
-    Args:
-        name: Name of the class or function.
-        count: Number of rows.
-        most: Largest intended number of rows.
-        advice: Consequence and alternative.
-        unit: Unit of the count.
+    ``advice`` states the consequence and an alternative.
     """
     if count > most:
         warn_user(f"{name} is for up to {most:,} {unit}, got {count:,}: {advice}", SizeWarning)

@@ -43,8 +43,8 @@ class TrainingLoss:
     """Negative log posterior of an exact GP and its gradient, without autograd.
 
     At a few hundred points, autograd and GPyTorch's modules take much longer than the network. This
-    class transforms all raw parameters in one operation, computes the likelihood in the memory
-    of one matrix, and has explicit gradients. The loss of a batch is the sum over its elements.
+    class transforms all raw parameters in one operation, computes the likelihood in the memory of
+    one matrix, and has explicit gradients. The loss of a batch is the sum over its elements.
 
     It supports networks whose primitives and layers all have formulas. Means are zero, constant or
     linear. Noise is homoskedastic or fixed. Priors are normal, log-normal or gamma. The caller
@@ -52,8 +52,7 @@ class TrainingLoss:
 
     Args:
         model: An exact GP in training mode.
-        values: Vector of raw trained values, shared with the parameters; it is perturbed
-            temporarily to identify the parameters of priors.
+        values: Vector of raw trained values, shared with the parameters; perturbed temporarily.
 
     Raises:
         UnknownPartError: The model has an unsupported part.
@@ -294,12 +293,11 @@ class _LogPrior:
     """Log density of normal, (shrunk) log-normal and gamma priors, and any prior on frozen values.
 
     Log densities are linear combinations of 1, x, x^2, log x and log^2 x of natural values x. A
-    perturbation of the parameters identifies the parameter that a prior's closure returns.
+    temporary perturbation of ``values`` identifies the parameter that a prior's closure returns.
 
     Args:
         model: A model.
-        values: Vector of trained raw values, shared with the parameters; it is perturbed
-            temporarily.
+        values: Vector of trained raw values, shared with the parameters.
         pool: Natural values of the parameters.
 
     Raises:

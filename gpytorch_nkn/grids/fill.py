@@ -83,11 +83,8 @@ def local_variance(
 ) -> np.ndarray:
     """Return the variance of the known cells in a box around each cell, ``n_1 x ... x n_P``.
 
-    Args:
-        values: ``n_1 x ... x n_P``.
-        missing: Mask of the missing cells.
-        radius: The box has ``2 * radius + 1`` cells along each dimension.
-        prior: Prior variance, which counts as much as one known cell.
+    The box has ``2 * radius + 1`` cells along each dimension. The ``prior`` variance counts as much
+    as one known cell.
     """
     known = np.where(missing, 0.0, 1.0)
     values = np.where(missing, 0.0, values)

@@ -302,9 +302,8 @@ class _Channels:
     def _learn(self, fillable: np.ndarray, iteration: float) -> None:
         """Train the GP, and add its predictions of holes and blocks to the mixtures.
 
-        Args:
-            fillable: Missing cells ``n_1 x ...`` that are interpolated before training.
-            iteration: Time of one conjugate gradient iteration in seconds.
+        ``fillable`` cells are interpolated before training. One conjugate gradient ``iteration``
+        takes so many seconds.
         """
         session, restarts, device = self.session, self.restarts, self.device
         learned, noise = self.standard, None if self.noise is None else self.noise / self.scale**2

@@ -82,14 +82,10 @@ class Mixture:
     def add(
         self, name: str, fill: np.ndarray, in_blocks: Iterable[np.ndarray], num_parameters: int = 0
     ) -> None:
-        """Add an interpolant with parameters that were trained on all known cells.
+        """Add an interpolant ``C x n_1 x ... x n_P`` with parameters trained on all known cells.
 
-        Args:
-            name: Name of the interpolant.
-            fill: Interpolated values ``C x n_1 x ... x n_P``.
-            in_blocks: The same without each block. Their errors are increased, because the
-                parameters were trained on the blocks, too.
-            num_parameters: Effective number of parameters.
+        ``in_blocks`` are the same values without each block. Their errors are increased for the
+        effective ``num_parameters``, which were trained on the blocks, too.
         """
         self.names.insert(0, name)
         optimism = math.sqrt(_prediction_error(self._known, num_parameters))

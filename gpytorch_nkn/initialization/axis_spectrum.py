@@ -33,9 +33,8 @@ class AxisSpectrum(NamedTuple):
     def period(self, rank: int = 0) -> float:
         """Return the period of a spectral peak, or half the span without a peak.
 
-        Args:
-            rank: 0 for the longest period with at least 60 % of the highest power; the highest
-                peak is often a harmonic. Ranks 1, 2, ... are the strongest peaks in turn.
+        Rank 0 is the longest period with at least 60 % of the highest power; the highest peak is
+        often a harmonic. Ranks 1, 2, ... are the strongest peaks in turn.
         """
         if self.peaks.size == 0:
             return self.span / 2
@@ -55,20 +54,11 @@ class AxisSpectrum(NamedTuple):
 def axis_spectrum(
     values: np.ndarray, observed: np.ndarray, dim: int, coordinates: np.ndarray
 ) -> AxisSpectrum | None:
-    """Return the sum of the power spectra of a grid's lines along one dimension.
+    """Return summed power spectra of a grid's lines along ``dim`` with coordinates ``n_dim``.
 
     Observed cells are centred, and missing cells are set to zero. Regular coordinates use a tapered
     discrete Fourier transform; others use Lomb-Scargle periodograms of the 64 lines with the most
-    observed cells.
-
-    Args:
-        values: Array ``n_1 x ... x n_P``.
-        observed: Mask of the observed cells.
-        dim: The dimension.
-        coordinates: ``n_dim``, in any order.
-
-    Returns:
-        The spectrum; ``None`` for fewer than 8 distinct coordinates or constant values.
+    observed cells. The result is ``None`` for fewer than 8 distinct coordinates or constant values.
     """
     order = np.argsort(coordinates, kind="stable")
     x = coordinates[order]

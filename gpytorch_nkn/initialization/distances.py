@@ -13,16 +13,13 @@ _MAX_POINTS = 1000  # points whose pairs determine a median accurately enough
 
 
 def median_distances(x: Tensor) -> Tensor:
-    """Return the median distance between two inputs in each column.
+    """Return the median distance ``D`` between two inputs in each column, in units of the input.
 
     Pairs of equal values do not count; a constant column has distance 1. Of more than 1,000 points,
     a deterministic subset of each sorted column is used.
 
     Args:
         x: Inputs ``N x D``.
-
-    Returns:
-        Positive distances ``D``, in units of the input.
 
     Raises:
         ValueError: ``x`` is not a finite matrix.

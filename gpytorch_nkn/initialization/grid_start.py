@@ -104,14 +104,9 @@ def initialize_grid_kernels(
 
 
 def rescale_kernel(kernel: Kernel, factor: Tensor) -> bool:
-    """Multiply a kernel by a factor in place, through one of its parameters.
+    """Multiply a kernel in place by factors of its batch shape; return whether that is possible.
 
-    Args:
-        kernel: Any kernel.
-        factor: Positive factors of the kernel's batch shape.
-
-    Returns:
-        Whether the kernel was multiplied: it has a trainable scale, variance or weights.
+    The kernel needs a trainable scale, variance or weights.
     """
     if isinstance(kernel, NeuralKernelNetwork):
         last = kernel.layers[-1] if len(kernel.layers) else None

@@ -31,7 +31,7 @@ _STARTS = ("additive", "joint")  # structures near which convex networks start i
 def initialize_from_data(
     kernel: Kernel, x: Tensor, y: Tensor, *, seed: int = 0, restart: int = 0
 ) -> Kernel:
-    """Set the start values of a kernel from data, in place.
+    """Set the start values of a kernel from data, in place, and return it.
 
     - *Lengthscales*: the median distance of the input dimension times a log-normal factor, so that
       copies of a primitive differ. Categorical kernels: their value times a log-normal factor.
@@ -59,9 +59,6 @@ def initialize_from_data(
         seed: Determines all draws together with ``restart``, independently of the global random
             state.
         restart: Number of the restart.
-
-    Returns:
-        The same kernel.
 
     Raises:
         ValueError: ``x`` or ``y`` has a wrong shape or is not finite.
@@ -94,7 +91,7 @@ def initialize_from_data(
 
 
 def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> ExactGP:
-    """Set the start values of an exact GP from its training data, in place.
+    """Set the start values of an exact GP from its training data, in place, and return it.
 
     The kernel (``covar_module``) starts as in :func:`initialize_from_data`. Task correlations keep
     their values in restart 0 and are random later. In restart 0 the noise variance of a
@@ -108,9 +105,6 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
             tasks have targets ``n x T``, or the task index as second training input.
         seed: Determines all draws together with ``restart``.
         restart: Number of the restart.
-
-    Returns:
-        The same model.
 
     Raises:
         TypeError: The model has no ``covar_module``.

@@ -228,10 +228,6 @@ class ClassAverages(Averages):
         c_k(x) \propto \frac{\partial \hat p(x)}{\partial \mu_k(x)}
 
     Deviations :math:`f_k - \mu_k` sum to zero over the classes, because a row has one label.
-
-    Args:
-        estimator: A fitted classifier whose members have a Gaussian process for each class.
-        code: Index of the class in ``classes_``.
     """
 
     largest, residuals, _task_column = 1.0, None, None

@@ -102,15 +102,11 @@ def held_out(
 
     .. math:: \mu_n = r_n - L_{nn} e_n, \qquad \sigma_n = L_{nn}, \qquad L e = r
 
-    Args:
-        processes: Weights, with sum one, and processes of a mixture.
+    A mixture has several ``processes``, with weights of sum one. Return observations ``N`` in units
+    of the data, and both predictions.
 
-    Returns:
-        Observations ``N`` in units of the data, one-step-ahead predictions, and leave-one-out
-        predictions.
-
-    References: Dawid (1984), Present position and potential developments: the prequential
-    approach; Rasmussen and Williams (2006), section 5.4.2.
+    References: Dawid (1984), Present position and potential developments: the prequential approach;
+    Rasmussen and Williams (2006), section 5.4.2.
     """
     ahead: list[tuple[np.ndarray, np.ndarray]] = []
     others: list[tuple[np.ndarray, np.ndarray]] = []

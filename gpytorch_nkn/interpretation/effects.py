@@ -145,9 +145,6 @@ def effects(
             a mapping from codes. Other ``cat_dims`` of a model are labelled by their codes.
         label: Class of a classifier; default: the second of two classes.
 
-    Returns:
-        Main effects, pairs and indices.
-
     References: Friedman and Popescu (2008), Predictive Learning via Rule Ensembles, section 8,
         for partial dependence; Saltelli et al. (2010), by SciPy's ``sobol_indices``.
     """

@@ -101,11 +101,10 @@ class BatchKernel(Kernel):
         *,
         positive: bool = True,
     ) -> None:
-        """Register the parameter ``raw_<name>`` with a constraint and a start value.
+        """Register the parameter ``raw_<name>`` of an attribute made by :func:`constrained`.
 
         Args:
-            name: Name of an attribute made by :func:`constrained`.
-            shape: Shape of the parameter.
+            name, shape: Name of the attribute, and shape of the parameter.
             constraint: Constraint; ``None`` for ``Positive``, or for none if ``positive=False``.
             start: Start value, broadcast to ``shape``; ``None`` for a raw value of zero.
             positive: Whether ``constraint=None`` means ``Positive``.

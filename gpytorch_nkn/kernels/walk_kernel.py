@@ -86,13 +86,11 @@ def start_walk(kernel: WalkKernel, x: Tensor) -> None:
 
 
 def walk_formula(covariance: Callable[..., Tensor], power: int, code: int) -> Formula:
-    """Create the formula of a random walk or trend.
+    """Create the formula of a random walk or trend from its ``covariance(a, b)``.
 
-    Args:
-        covariance: Function of times ``a`` and ``b`` since the origin, and of the lengthscale if
-            the kernel has one.
-        power: Power of time in the covariance, including powers of the lengthscale.
-        code: Number of the compiled formula.
+    Times ``a`` and ``b`` are since the origin; a lengthscale follows if the kernel has one.
+    ``power`` is the power of time in the covariance, including the lengthscale. ``code`` is the
+    compiled formula.
     """
 
     def values(

@@ -21,7 +21,7 @@ __all__ = [
 
 
 def gaussian_negative_log_likelihood(covariance: Tensor, residual: Tensor) -> Tensor:
-    r"""Return the negative log density of zero-mean Gaussian vectors.
+    r"""Return the negative log densities ``...`` of zero-mean Gaussian vectors.
 
     .. math:: \tfrac12 r^\top K^{-1} r + \tfrac12 \log|K| + \tfrac n2 \log 2\pi
 
@@ -32,9 +32,6 @@ def gaussian_negative_log_likelihood(covariance: Tensor, residual: Tensor) -> Te
     Args:
         covariance: Symmetric matrices ``... x N x N``, noise included.
         residual: Vectors ``... x N``.
-
-    Returns:
-        Negative log densities ``...``.
 
     Reference: Rasmussen and Williams (2006), equations 2.30 and 5.9.
     """
@@ -72,9 +69,6 @@ def entrywise_negative_log_likelihood(
         matrix: Symmetric matrices ``... x N x N``.
         residual: Vectors ``... x N``.
         noise: Noise variances ``... x N``.
-
-    Returns:
-        Negative log densities ``...``.
     """
     inputs = (residual, noise, *matrix.tensors)
     differentiate = any_needed(inputs)

@@ -240,14 +240,11 @@ class BaseGP:
 
     @torch.no_grad()
     def predict(self: Any, X: Tensor, *, observation_noise: bool = False) -> tuple[Tensor, Tensor]:
-        """Predict means and variances at many points, in chunks and without gradients.
+        """Predict means and variances ``... x q x m``, in units of ``train_Y``, without gradients.
 
         Args:
             X: Inputs ``... x q x d``.
             observation_noise: Include the noise in the variances.
-
-        Returns:
-            Mean and variance ``... x q x m`` in the units of ``train_Y``.
         """
         chunk_size = max(1, _CHUNK_ENTRIES // self._chunk_width())
         means, variances = [], []
@@ -504,10 +501,7 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
         return posterior
 
     def subset_output(self, idcs: list[int]) -> Any:
-        """Return the model of some of the outputs.
-
-        Args:
-            idcs: Indices of the outputs, from -m to m - 1.
+        """Return the model of the outputs with indices ``idcs``, from -m to m - 1.
 
         Raises:
             ValueError: An index is out of range, or ``idcs`` is empty.

@@ -195,7 +195,7 @@ class LaplaceGP(GP):
 
     @torch.no_grad()
     def leave_one_out(self) -> MultivariateNormal:
-        r"""Approximate the latent distribution of each training row given the other rows.
+        r"""Approximate independent latent distributions ``... x N`` of rows given the other rows.
 
         The likelihood term of row i is divided out of the Gaussian approximation with variance
         :math:`v_i` and mean :math:`\hat f_i`:
@@ -203,9 +203,6 @@ class LaplaceGP(GP):
         .. math::
             v_{-i} = (1 / v_i - W_i)^{-1}, \qquad
             \mu_{-i} = \hat f_i - v_{-i} \nabla \log p(y_i \mid \hat f_i)
-
-        Returns:
-            A normal distribution of ``... x N`` values whose covariance is diagonal.
 
         Reference: Vehtari, Mononen, Tolvanen, Sivula and Winther (2016), Bayesian leave-one-out
         cross-validation approximations for Gaussian latent variable models, section 3.3.

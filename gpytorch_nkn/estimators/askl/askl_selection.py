@@ -108,9 +108,9 @@ class Selection:
     """Repeated training of one network from the same start, with one budget and progress bar.
 
     Scores of held-out rows select the number of cycles, or ridge regression on the initial
-    features. With the squared loss, ridge regression also sets the weights at the end of each
-    cycle, because features converge faster than weights. Below 20,000 rows, the network is finally
-    trained on all rows. If ``held_out`` is empty, all cycles use all rows.
+    features. With the squared loss, ridge regression also sets the weights after each cycle,
+    because features converge faster. Below 20,000 rows, the network is finally trained on all rows.
+    If ``held_out`` is empty, all cycles use all rows.
     """
 
     network: SpectralNetwork

@@ -98,14 +98,14 @@ class Trainer:
         end: float = math.inf,
         on_epoch: Callable[[], object] = lambda: None,
     ) -> None:
-        """Train for a number of epochs, with learning rates that decrease to zero along a cosine.
+        """Train for ``length`` epochs, with learning rates that decrease to zero along a cosine.
 
-        Args:
-            x: Rows ``N x (d + 1)``, ones in the last column.
-            targets: Labels ``N x 1`` or targets ``N x K``.
-            length: Number of epochs.
-            end: Time of the monotonic clock at which the training stops.
-            on_epoch: Called after each epoch.
+        Rows are ``N x (d + 1)`` with ones in the last column, and targets ``N x K`` (labels
+        ``N x 1``). ``on_epoch`` is called after each epoch. Training stops at ``end`` of the
+        monotonic clock.
+
+        Raises:
+            FloatingPointError: A value becomes infinite or NaN.
         """
         begin = time.monotonic()
         for done in range(length):

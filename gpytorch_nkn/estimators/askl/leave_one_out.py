@@ -59,12 +59,10 @@ def _leave_one_out_residuals(
 ) -> Tensor:
     """Return leave-one-out residuals ``N x P x K`` of ridge regressions with an intercept.
 
-    Args:
-        values, vectors: Eigenvalues ``D`` and eigenvectors ``N x D`` of the centred Gram matrix.
-        projected: Projection of the centred targets on the eigenvectors, ``D x K``.
-        rest: Centred targets minus their projection, ``N x K``; ``None`` for zero.
-        penalties: Penalties ``P``.
-        level: Eigenvalue of the constant vector; ``None`` if it is not among the eigenvectors.
+    The centred Gram matrix has eigenvalues ``D`` and eigenvectors ``N x D``. ``projected``,
+    ``D x K``, is the projection of the centred targets on the eigenvectors, and ``rest``,
+    ``N x K``, the remainder (``None`` for zero). ``level`` is the eigenvalue of the constant
+    vector, ``None`` if it is not among the eigenvectors.
     """
     count = len(vectors)
     remaining = penalties / (values.unsqueeze(1) + penalties)  # D x P

@@ -98,20 +98,15 @@ def fit_clusters(
     eta: float,
     order: np.ndarray,
 ) -> tuple[LearnedKernel, FittedSVMs, np.ndarray]:
-    """Learn factors inside clusters, then the SVMs.
+    """Learn factors in clusters, then the SVMs; return the kernel, the SVMs, their row indices.
 
     With several clusters, the final SVMs use up to 8000 rows, preferably support vectors of the
     clusters' SVMs (Hsieh, Si and Dhillon, 2014). (Theorem 7 of the paper, an exact screening of
     rows, does not hold as printed: for large ``eta`` no row can satisfy (21).)
 
-    Args:
-        share: ``eta`` of a cluster, relative to the squared norm of its dual variables; ``None``
-            for the given ``eta`` (infinite for ``F = 1``) in all clusters.
-        order: Row indices in order of preference: a sample of every class, which is always used,
-            then a permutation of all rows.
-
-    Returns:
-        The kernel, the SVMs, and the indices of their rows.
+    ``share`` is ``eta`` of a cluster, relative to the squared norm of its dual variables; ``None``
+    for the given ``eta`` (infinite for ``F = 1``). ``order`` has row indices: a sample of every
+    class, which is always used, then a permutation of all rows.
     """
     kept = np.arange(len(table))
     if len(clusters.rows) == 1:

@@ -31,13 +31,8 @@ def smooth_coefficients(
             = 1 + k(x, x')\, f(x)^\top f(x'), \qquad f(x) = k(x, X)\, C
 
     Products and sums of kernels are kernels, so ``F`` and ``F k`` are positive semi-definite for
-    any ``s``. The ridge penalty minimises the leave-one-out error of the coefficients.
-
-    Args:
-        gram: Gram matrix ``K``, ``n x n``.
-        signed: Signed dual coefficients ``s``, ``n x P``.
-        eta: Weight of the dual problem.
-        spectrum: Eigenvalues and eigenvectors of ``K``, if known.
+    any ``s``. The ridge penalty minimises the leave-one-out error of the signed coefficients ``s``,
+    ``n x P``.
 
     Returns:
         ``C``, ``n x P``; ``None`` (``F = 1``) if zero coefficients have the smallest error.

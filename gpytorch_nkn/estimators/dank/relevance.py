@@ -62,7 +62,7 @@ def relevance_path(
     max_iter: int,
     tol: float = 1e-3,
 ) -> list[np.ndarray]:
-    r"""Learn relevances together with the SVMs, for decreasing penalties.
+    r"""Learn relevances ``w`` (``D``) together with the SVMs, for each decreasing penalty.
 
     .. math::
         \min_{w \ge 0} \; \frac{J(w)}{J(0)} + \lambda \rho \sum_d w_d, \qquad
@@ -72,20 +72,14 @@ def relevance_path(
     The penalty is linear in ``w``, so that relevances of irrelevant columns are exactly zero. By
     Danskin's theorem, the gradient of ``J`` equals the gradient of the objective at the SVMs'
     solution. Only the 100 columns with the steepest descent at ``w = 0`` are used (fewer for many
-    rows).
-    L-BFGS-B starts each penalty at the previous solution. ``J`` is not convex; the result is a
-    minimum near ``w = 0``.
+    rows). L-BFGS-B starts each penalty at the previous solution. ``J`` is not convex; the result is
+    a minimum near ``w = 0``.
 
     Args:
         gram, rows, blocks: Gram matrix ``n x n`` and SVMs of the rows ``n x D``.
-        penalties: Decreasing values of ``lambda``.
-        scale: ``rho``, a scale of ``sum_d |x_d - x'_d|^p``.
-        power: Power of the differences, 1 or 2.
-        max_iter: Largest number of iterations for each penalty.
+        penalties, max_iter: Decreasing values of ``lambda``, and iterations for each.
+        scale, power: ``rho``, a scale of ``sum_d |x_d - x'_d|^p``, and ``p``, 1 or 2.
         tol: Tolerance of the SVMs.
-
-    Returns:
-        Relevances ``w`` (``D``) for each penalty.
     """
     problem = DualProblem(gram, blocks)
     used = np.arange(rows.shape[1])

@@ -283,11 +283,9 @@ def of_held_out_rows(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return predictions ``K x M x n`` of held-out rows, and indices ``n`` of the rows.
 
-    Members of a network hold out different rows, and share their predictions. Rows that a network
-    has not held out are omitted; if no row is left, all rows are used as if they were held out.
-
-    Predictions ``K x M x N`` are by members of the ``networks``, which have held out the rows in
-    the masks ``M x N``.
+    Predictions ``K x M x N`` are by members of the ``networks``, which held out the rows in the
+    masks ``M x N``. Members of a network hold out different rows, and share their predictions. Rows
+    that a network has not held out are omitted; if no row is left, all rows count as held out.
     """
     table, masks, names = table.copy(), masks.copy(), np.array(networks)
     for member, name in enumerate(names):

@@ -199,14 +199,10 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         return members[int(weights.argmax())][2]
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
-        """Predict the probabilities of the classes.
+        """Predict class probabilities ``M x K``, in the order of ``classes_``.
 
         Args:
             X: Rows ``M x D``.
-
-        Returns:
-            ``M x K``, in the order of ``classes_``; for a row with missing values, the mean over 8
-            draws of the values.
         """
         rows, indices = self._drawn(X)
         return self._weighted(self._mixed(self._tensor(rows))[:, indices].mean(1)).T
@@ -221,7 +217,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         return [predictor.model for predictor in self._predictors]
 
     def linearised(self, rows: np.ndarray, code: int) -> tuple[np.ndarray, np.ndarray]:
-        r"""Approximate the probability of a class by a linear function, for each member.
+        r"""Return probabilities ``R x M`` of a class, and slopes ``R x K x M`` in latent values.
 
         The slopes are scaled so that the approximation has the variance of the probability, which
         is computed from quasi-random latent values.
@@ -229,10 +225,6 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         Args:
             rows: Standardised rows ``M x d``.
             code: Index of the class in ``classes_``.
-
-        Returns:
-            Probabilities ``R x M`` of the members, and slopes ``R x K x M`` with respect to the
-            latent values.
         """
         normal = ndtri(qmc.Sobol(len(self._base), rng=0).random(_DRAWS)).T[..., None]  # K x S x 1
         # Deviations sum to zero over the classes, because a row has one label.

@@ -379,18 +379,15 @@ class NKNRegressor(ColumnPredictions):
         exposure: ArrayLike | None = None,
         observation_noise: bool = True,
     ) -> np.ndarray:
-        """Draw joint samples of observations.
+        """Draw joint samples ``M x n_samples`` of observations.
+
+        Each sample is of one member, one noise component and one draw of the missing values.
 
         Args:
-            X: Rows ``M x D``.
+            X, exposure: As in :meth:`predict`.
             n_samples: Number of samples.
             random_state: Seed, or NumPy random state.
-            exposure: As in :meth:`predict`.
             observation_noise: Draw observations; ``False`` draws the function.
-
-        Returns:
-            Samples ``M x n_samples``, each of one member, one noise component and one draw of the
-            missing values.
         """
         if not isinstance(n_samples, Integral) or n_samples < 1:
             raise ValueError(f"n_samples must be an integer of at least 1, got {n_samples!r}.")

@@ -109,14 +109,9 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
         return tags
 
     def standardised_inputs(self, X: ArrayLike) -> np.ndarray:
-        """Convert rows to inputs of ``model_``.
+        """Convert rows ``M x D`` to inputs ``M x d`` of ``model_``: used columns, standardised.
 
-        Args:
-            X: Rows ``M x D``, with the columns of :meth:`fit`.
-
-        Returns:
-            Rows ``M x d`` of the columns in use, standardised, with the expected value of missing
-            cells.
+        Missing cells get their expected value.
         """
         rows = self._incomplete_rows(X)
         return self._gaps.expected(rows)

@@ -73,11 +73,8 @@ _MANY = 250  # number of points up to which a network has 20 starts; above, 6
 class SeriesGP(ExactGP):
     """Exact GP on scaled time, covariates and targets.
 
-    Args:
-        data: Inputs ``N x (1 + C)`` (time and covariates), targets ``N``, and known noise ``N``.
-        kernel: Covariance function.
-        priors: Whether noise and mean have weak priors.
-        line: Whether the mean is linear; otherwise it is zero.
+    ``data`` has inputs ``N x (1 + C)`` (time and covariates), targets ``N`` and known noise ``N``.
+    With ``priors``, noise and mean have weak priors. The mean is zero or, with ``line``, linear.
     """
 
     def __init__(self, data: Rows, kernel: Kernel, priors: bool, *, line: bool):

@@ -54,9 +54,7 @@ class Observations:
     ) -> Observations:
         """Add new observations, which replace observations at the same times.
 
-        Args:
-            x, y, covariates, noise_variance: As in :meth:`.NKNForecaster.update`.
-            known: The covariates of the fit.
+        Arguments are as in :meth:`.NKNForecaster.update`; ``known`` are the covariates of the fit.
         """
         times, target = times_and_targets(x, y)
         self.axis.numbers(times)  # raises if the kind of time differs

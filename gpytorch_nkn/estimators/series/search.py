@@ -135,9 +135,8 @@ def _screen_series(
 ) -> tuple[np.ndarray, Series, list[Trained[Key, Member]]]:
     """Find outliers and level shifts by one structure, with the first and the last transform.
 
-    Returns:
-        Mask ``N`` of outliers; the series without outliers, with its level shifts; trained
-        candidates that need no further training.
+    Return the mask ``N`` of outliers; the series without outliers, with its level shifts; and
+    trained candidates that need no further training.
     """
     screening = clone(options).set_params(priors=True, recipe=None, progress=False)
     progress = options.progress and series.is_long
@@ -199,8 +198,8 @@ def _large_errors(errors: np.ndarray) -> np.ndarray:
     """Return rows whose error is a local maximum above 12 times the RMS of all smaller errors.
 
     Errors are absolute standardised leave-one-out errors. The RMS excludes larger errors, which
-    other outliers may cause. Only local maxima count, because an outlier also influences the
-    predictions, and thus the errors, of its neighbours.
+    other outliers may cause. Only local maxima count, because an outlier also increases its
+    neighbours' errors.
     """
     order = np.argsort(errors)
     smaller = np.sqrt(np.cumsum(errors[order] ** 2) / np.arange(1, errors.size + 1))

@@ -65,7 +65,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
     def predict(
         self, x: ArrayLike, return_std: bool = False, *, covariates: ArrayLike | None = None
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-        """Predict the median of new observations, and their standard deviation on request.
+        """Predict medians ``M`` in units of the targets and, on request, standard deviations.
 
         The median minimises the absolute error. Unlike the mean, it is robust to wide log-normal
         components of the mixture.
@@ -75,9 +75,6 @@ class SeriesPredictions(MixturePredictions, OnCPU):
             return_std: Also return the standard deviation, noise included; infinite if the variance
                 of a log-normal component overflows.
             covariates: Covariates ``M x C`` at these times, if :meth:`fit` had covariates.
-
-        Returns:
-            Median ``M``, or median and standard deviation, in units of the targets.
         """
         mixture = self.predict_distribution(x, covariates=covariates)
         median = mixture.quantile(0.5)
@@ -222,30 +219,21 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         )
 
     def standardised_time(self, x: ArrayLike) -> np.ndarray:
-        """Convert times to inputs of ``model_``.
+        """Convert times ``M`` or ``M x 1`` to inputs of ``model_``.
 
-        Args:
-            x: Time ``M`` or ``M x 1``, of the same kind as in :meth:`fit`.
+        Raises:
+            TypeError: ``x`` holds dates and the fit was over numbers, or the reverse.
         """
         return (self._time(x) - self.x_offset_) / self.x_scale_
 
     def standardised_rows(self, x: ArrayLike, covariates: ArrayLike | None = None) -> np.ndarray:
-        """Convert times and covariates to inputs ``M x (1 + C)`` of ``model_``.
-
-        Args:
-            x: Time ``M`` or ``M x 1``, of the same kind as in :meth:`fit`.
-            covariates: As in :meth:`predict`.
-        """
+        """Convert times ``M`` and covariates, as in :meth:`predict`, to inputs ``M x (1 + C)``."""
         rows = self._rows(x, covariates)
         rows[:, 0] = (rows[:, 0] - self.x_offset_) / self.x_scale_
         return rows
 
     def original_time(self, scaled: ArrayLike) -> np.ndarray:
-        """Convert inputs of ``model_`` to times: dates if the fit was over dates.
-
-        Args:
-            scaled: Time ``M`` as :meth:`standardised_time` returns it.
-        """
+        """Convert inputs ``M`` of ``model_`` to times: dates if the fit was over dates."""
         check_is_fitted(self, "members_")
         scaled = np.asarray(scaled)
         if scaled.dtype.kind not in "fiu" or not np.isfinite(scaled).all():

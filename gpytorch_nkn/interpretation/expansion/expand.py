@@ -75,9 +75,6 @@ def expand(
             linear kernel, if it is the only factor, into one per column.
         columns: Names of the input columns, for labels.
 
-    Returns:
-        Terms by decreasing share, and the share of dropped terms.
-
     Raises:
         TypeError: ``kernel`` is neither a kernel nor a model with one, or ``max_terms`` is not an
             integer.

@@ -104,18 +104,16 @@ def evaluate_groups(
     then: Callable[[int, slice, Tensor], Tensor] | None = None,
     kernel: Any = None,
 ) -> Tensor:
-    """Return the matrices of up to thousands of groups, ``J x ... x N x M``.
+    """Return the matrices of up to thousands of groups of terms, ``J x ... x N x M``.
 
     Strips of rows limit the memory. In each strip a factor is evaluated once.
 
     Args:
-        groups: Terms of each group; None for the remainder of ``kernel``.
-        x1: Inputs ``... x N x D``.
-        x2: Inputs ``... x M x D``.
+        groups, kernel: Terms of each group; None for the remainder of ``kernel``.
+        x1, x2: Inputs ``... x N x D`` and ``... x M x D``.
         diag: Return diagonals ``J x ... x N``.
         then: Maps the number of a group, the rows, and their matrix ``... x n x M`` to the result
             ``... x n x R``.
-        kernel: The kernel, needed with a None.
     """
     has_rest = None in groups
     order = sorted(range(len(groups)), key=lambda number: groups[number] is None)

@@ -30,8 +30,7 @@ class ParameterVector:
     """Vector of a network's parameters; one softplus transforms many raw values.
 
     Attributes:
-        batch_shape: Batch shape of the network.
-        size: Length of the vector per batch element.
+        batch_shape, size: Batch shape of the network, and length of the vector per batch element.
         parts: Parts of the vector in order, each a module and the name of its parameter, or a
             tensor of derived values.
     """

@@ -58,8 +58,7 @@ class Draws:
         row: Row of features to which each draw belongs.
         slot: Number of the draw within its row. Draws with equal slots may be dependent, to reduce
             the variance; draws with different slots are independent, as products require.
-        sign: Sign of the frequency.
-        rows_per_element: Number of rows per batch element.
+        sign, rows_per_element: Sign of the frequency, and number of rows per batch element.
     """
 
     row: Tensor
@@ -92,18 +91,12 @@ class Draws:
 
 
 def allocated(weights: Tensor, group: Tensor, even_fraction: float) -> tuple[Tensor, Tensor]:
-    r"""Choose entries like :func:`stratified`, with more draws of rare entries.
+    """Choose entries like :func:`stratified`, with more draws of rare entries.
 
-    A fraction ``even_fraction`` of the draws of a group is allocated evenly to all entries.
-    Importance weights, unbiased and with mean one in each group, correct for this.
-
-    Args:
-        weights: Weights of the entries, ``G x K``.
-        group: Row of ``weights`` that each draw uses.
-        even_fraction: Fraction of the draws that is allocated evenly.
-
-    Returns:
-        The choices, and the logarithms of the importance weights.
+    ``weights`` ``G x K`` are of the entries; ``group`` is the row of each draw. A fraction
+    ``even_fraction`` of the draws of a group is allocated evenly to all entries. Importance
+    weights, unbiased and with mean one in each group, correct for this. Return choices and log
+    weights.
     """
     count = group.bincount(minlength=len(weights)).unsqueeze(-1)
     total = weights.sum(-1, keepdim=True)
@@ -160,9 +153,8 @@ def stratified(weights: Tensor, group: Tensor, slot: Tensor | None = None) -> Te
 class Measure:
     """Spectral measure: the kernel is the mass times the mean of randomly drawn simple kernels.
 
-    Attributes:
-        mass: Variance per batch element, with linear factors set to one.
-        is_stationary: Whether the simple kernels are stationary.
+    ``mass`` is the variance per batch element, with linear factors set to one. ``is_stationary``
+    states whether the simple kernels are stationary.
     """
 
     mass: Tensor

@@ -35,13 +35,13 @@ def convex_weights(
     """Return the weights ``O x C`` of Linear layers; a unit's bias is one minus their sum.
 
     The first factor of each product mixes all inputs, and the others are nearly constant, so that
-    the product starts as a mixture. Without joint primitives, and with most output weight on
-    hidden units, all factors are mixtures.
+    the product starts as a mixture. Without joint primitives, and with most output weight on hidden
+    units, all factors are mixtures.
 
     Args:
         layers: Layers of a network with a skip connection.
-        num_single: Number of one-dimensional primitives, which come first.
-        num_joint: Number of primitives over several columns.
+        num_single, num_joint: Numbers of one-dimensional primitives, which come first, and of
+            others.
         totals: Output weights, see ``OUTPUT_WEIGHTS``.
         generator: Draws weights between 0.5 and 1.5 times their mean; ``None`` for equal weights.
     """

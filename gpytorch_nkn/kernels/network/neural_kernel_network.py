@@ -448,13 +448,8 @@ class NeuralKernelNetwork(BatchKernel):
     def unit_values(self, x1: Tensor, x2: Tensor | None = None) -> list[Tensor]:
         """Return the values of all units: the primitives, then each layer.
 
-        Args:
-            x1: Inputs ``... x N x D``.
-            x2: Inputs ``... x M x D``; ``None`` for ``x1``.
-
-        Returns:
-            A tensor ``... x U x N x M`` for ``U`` primitives, and one for each layer of ``U``
-            units; complex if a primitive is complex.
+        Inputs are ``... x N x D`` and ``... x M x D`` (``None`` for ``x1``). Values are
+        ``... x U x N x M`` for ``U`` units, complex if a primitive is complex.
         """
         x2 = x1 if x2 is None else x2
         x1, x2 = (x.unsqueeze(-1) if x.dim() == 1 else x for x in (x1, x2))  # one column

@@ -231,13 +231,8 @@ def mixed_parts(
     """Create a kernel over all columns; with categories a sum as in BoTorch's MixedSingleTaskGP.
 
     The sum is a convex combination of a continuous kernel, a categorical kernel and their product.
-
-    Args:
-        make: Creates the continuous kernel from ``ard_num_dims`` and ``active_dims``.
-        num_columns: Number of all columns.
-        cat_dims: Indices of categorical columns.
-        priors: Whether the weights of the sum and the categorical kernels have priors.
-        weight_priors: Whether the weights of the sum have priors.
+    ``make`` creates the continuous kernel from ``ard_num_dims`` and ``active_dims``. ``priors`` are
+    on the weights of the sum (unless ``weight_priors`` is false) and on the categorical kernels.
     """
     columns = _check_columns(num_columns, cat_dims)
     options = make_options(priors=priors)

@@ -64,13 +64,10 @@ class GridLikelihood:
         self.state: Tensor | None = None
 
     def __call__(self, residual: Tensor, noise: Tensor, factors: Sequence[Tensor]) -> Tensor:
-        """Return values ``...``.
+        """Return values ``...`` for a noise variance ``...``.
 
-        Args:
-            residual: Targets minus their mean ``... x n_1 x ... x n_P``; values at missing cells
-                are ignored.
-            noise: Noise variance ``...``.
-            factors: Symmetric matrices ``... x n_p x n_p``.
+        Residuals, targets minus their mean, are ``... x n_1 x ... x n_P``; values at missing cells
+        are ignored. Factors are symmetric matrices ``... x n_p x n_p``.
 
         Raises:
             linear_operator.utils.errors.NotPSDError: A factor is not positive semi-definite.
@@ -131,11 +128,9 @@ class HeldOutBlocks:
         factors: Sequence[Tensor],
         chosen: Sequence[int] | None = None,
     ) -> Tensor:
-        """Return the mean squared error of each block ``B x ...``.
+        """Return the mean squared errors ``B x ...`` of the ``chosen`` blocks, by default all.
 
-        Args:
-            residual, noise, factors: As in :class:`GridLikelihood`.
-            chosen: Indices of the blocks to predict; ``None`` for all.
+        Other arguments are as in :class:`GridLikelihood`.
         """
         inputs = (residual, noise, *factors)
         differentiate = any_needed(inputs)

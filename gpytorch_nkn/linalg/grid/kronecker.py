@@ -18,14 +18,11 @@ _ROUNDING = 100  # largest asymmetry due to rounding, in eps times the largest e
 
 
 def kronecker_multiply(factors: Sequence[Tensor], array: Tensor) -> Tensor:
-    r"""Multiply an array by :math:`M_1 \otimes \dots \otimes M_P`.
+    r"""Multiply an array by :math:`M_1 \otimes \dots \otimes M_P`: ``... x m_1 x ... x m_P``.
 
     Args:
         factors: Matrices ``... x m_p x n_p``.
         array: ``... x n_1 x ... x n_P``; batch dimensions broadcast.
-
-    Returns:
-        ``... x m_1 x ... x m_P``.
     """
     num_dims = len(factors)
     # start with dimensions that shrink most, so that later products are smaller
@@ -53,16 +50,10 @@ def outer_product(vectors: Sequence[Tensor]) -> Tensor:
 
 
 def symmetric_eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Return unordered eigenvalues and orthonormal eigenvectors of symmetric matrices.
+    """Return unordered eigenvalues and orthonormal eigenvectors of matrices ``... x n x n``.
 
     A centrosymmetric matrix, such as that of a stationary kernel on a regular grid, has even and
     odd eigenvectors. It is split into two problems of half the size.
-
-    Args:
-        matrix: Symmetric matrices ``... x n x n``.
-
-    Returns:
-        Eigenvalues ``... x n``, and eigenvectors as the columns of ``... x n x n``.
 
     Reference: Cantoni and Butler (1976), Eigenvalues and eigenvectors of symmetric centrosymmetric
     matrices.

@@ -172,16 +172,12 @@ class PartialKronecker:
         return product if self._shrink is None else self._shrink * product
 
     def solve(self, target: Tensor, start: Tensor | None = None, *, slack: float = 1.0) -> Tensor:
-        r"""Solve with :math:`(A^{-1})_{hh}` by preconditioned conjugate gradients.
+        """Solve with :math:`(A^{-1})_{hh}` by preconditioned conjugate gradients from ``start``.
 
-        A :class:`NumericalWarning` is issued if a residual exceeds ten tolerances.
+        The ``target``, ``... x h_1 x ... x h_P``, is zero at observed cells. ``slack`` multiplies
+        the tolerance. A :class:`NumericalWarning` is issued if a residual exceeds ten tolerances.
         ``linear_operator.utils.linear_cg`` makes at least ten iterations, often more than a start
         near the solution needs.
-
-        Args:
-            target: ``... x h_1 x ... x h_P``, zero at observed cells.
-            start: Initial solution.
-            slack: Factor of the tolerance.
         """
         tolerance, axes = slack * self.tolerance, tuple(range(-self.num_dims, 0))
         batch = torch.broadcast_shapes(target.shape[: -self.num_dims], self.batch_shape)
@@ -231,11 +227,10 @@ class PartialKronecker:
         return best_value
 
     def weights(self, targets: Tensor, start: Tensor | None = None) -> Weights:
-        r"""Return :math:`A_{oo}^{-1} y_o`, or with extra noise :math:`(A_{oo} + V)^{-1} y_o`.
+        """Return :math:`A_{oo}^{-1} y_o`, or with extra noise :math:`(A_{oo} + V)^{-1} y_o`.
 
-        Args:
-            targets: ``... x n_1 x ... x n_P``, zero at missing cells.
-            start: State of an earlier solve with similar hyperparameters.
+        Targets ``... x n_1 x ... x n_P`` are zero at missing cells. ``start`` is the state of an
+        earlier solve with similar hyperparameters.
         """
         state, extra, precision = None, self.grid.extra, self.grid.precision
         basis = self.eigen.to_basis(targets if extra is None else (extra == 0) * targets)
@@ -257,12 +252,9 @@ class PartialKronecker:
     def extended(self, array: Tensor, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
         r"""Extend g from missing to observed cells, where it is :math:`-A_{oo}^{-1} K_{oh}\, g`.
 
-        Args:
-            array: ``... x n_1 x ... x n_P``, zero at the observed cells.
-            start: State of an earlier call.
-
-        Returns:
-            Coefficients of the extended array in the eigenbasis, and the state.
+        The array, ``... x n_1 x ... x n_P``, is zero at the observed cells; ``start`` is the state
+        of an earlier call. Return coefficients of the extended array in the eigenbasis, and the
+        state.
         """
         state = self.solve(take_slices(array, self.grid.rows), start, slack=_SLACK)
         return kronecker_multiply(self._contract, state) * self.inverse, state
@@ -270,11 +262,8 @@ class PartialKronecker:
     def factor_gradients(self, left: Tensor, right: Tensor) -> list[Tensor]:
         r"""Differentiate :math:`a^\top (K_1 \otimes \dots \otimes K_P) b` for each factor.
 
-        Args:
-            left, right: a and b as coefficients ``... x n_1 x ... x n_P`` in the eigenbasis.
-
-        Returns:
-            Symmetric matrices ``... x n_p x n_p`` in the eigenbasis.
+        Coefficients a and b, ``... x n_1 x ... x n_P``, and the symmetric results
+        ``... x n_p x n_p`` are in the eigenbasis.
         """
 
         def unfold(array: Tensor, dim: int) -> Tensor:  # ... x n_dim x (other dimensions)

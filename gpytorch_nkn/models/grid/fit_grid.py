@@ -136,9 +136,6 @@ def fit_grid_gp(
         budget: Wall time of the steps in seconds, without the calibration.
         seed, progress: As in :func:`gpytorch_nkn.fit.fit_best_of`.
 
-    Returns:
-        Result with the model in eval mode.
-
     A :class:`NumericalWarning` means that 200 iterations of conjugate gradients per solve were too
     few for accurate gradients.
 

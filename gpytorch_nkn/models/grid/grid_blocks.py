@@ -38,7 +38,7 @@ def hole_blocks(
     near: bool = False,
     seed: int = 0,
 ) -> np.ndarray:
-    """Return held-out blocks of observed cells with the shape of the holes.
+    """Return held-out blocks ``B x n_1 x ... x n_P`` of observed cells, shaped like the holes.
 
     Each block is the pattern of missing cells at another position, with at most 30 % of the pattern
     on missing cells. Up to 8 holes, some of them at edges, move separately. A pattern at an edge of
@@ -49,15 +49,11 @@ def hole_blocks(
 
     Args:
         missing: Mask of missing cells, ``n_1 x ... x n_P``.
-        num_blocks: Largest number B of blocks.
+        num_blocks: Largest B; it is 0 if nothing is missing or all blocks are too large.
         pattern: Missing cells to move; ``None`` for all.
         near: Use positions near the hole, at least half of its sides apart, instead of positions
             across the grid.
         seed: Determines the positions.
-
-    Returns:
-        Blocks ``B x n_1 x ... x n_P`` of observed cells; B is 0 if nothing is missing or all blocks
-        are too large.
     """
     generator = torch.Generator().manual_seed(seed + 0x5EED)  # another stream of draws
     pattern = missing if pattern is None else pattern

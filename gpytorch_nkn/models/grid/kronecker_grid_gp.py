@@ -317,7 +317,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
     def predict(
         self, cells: Tensor | None = None, *, observation_noise: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Predict means and variances at selected cells, without gradients.
+        """Predict means and variances ``... x T`` at selected cells, in units of the targets.
 
         If more than 6,000 cells are missing, each variance takes a solve. Many variances can then
         be estimated from S draws of :meth:`sample`, with relative standard error ``sqrt(2 / S)``.
@@ -326,9 +326,6 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
             cells: Mask ``n_1 x ... x n_P`` of T cells; ``None`` for the cells that are missing in
                 any grid of the batch.
             observation_noise: Include the noise in the variances.
-
-        Returns:
-            Mean and variance ``... x T`` in units of the targets, in the order of the mask.
 
         Raises:
             ValueError: ``cells`` is not a mask of the grid.
@@ -357,7 +354,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
 
     @_in_double
     def sample(self, num_samples: int, *, observation_noise: bool = False, seed: int = 0) -> Tensor:
-        """Draw joint samples of the posterior at all cells, in units of the targets.
+        """Draw joint posterior samples ``S x ... x n_1 x ... x n_P``, in units of the targets.
 
         Each sample takes one solve.
 
@@ -365,9 +362,6 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
             num_samples: Number S of samples.
             observation_noise: Add noise.
             seed: Determines the samples; the global random state does not change.
-
-        Returns:
-            Samples ``S x ... x n_1 x ... x n_P``.
 
         Reference: Wilson et al. (2021), Pathwise Conditioning of Gaussian Processes.
         """

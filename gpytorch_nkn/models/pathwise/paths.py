@@ -275,9 +275,7 @@ def _draw_of_inducing_values(
 class _TaskPath(SamplePath):
     r"""Functions :math:`f_t(x) = m_t(x) + \sum_j L_{tj} u_j(x)` of the output tasks.
 
-    Args:
-        model: The model, with the task covariance L L'.
-        latent: Paths of independent functions u, in the last batch dimension.
+    The task covariance is L L'. Paths of independent functions u are in the last batch dimension.
     """
 
     def __init__(self, model: NKNMultiTaskGP, latent: SamplePath):

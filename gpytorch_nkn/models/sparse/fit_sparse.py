@@ -93,7 +93,7 @@ def fit_sparse_gp(
     seed: int = 0,
     progress: bool = True,
 ) -> SparseNKNGP:
-    """Train a sparse GP in place.
+    """Train a sparse GP in place; return it in eval mode.
 
     Exact GPs of random blocks of rows learn the hyperparameters first
     (:func:`gpytorch_nkn.fit.fit_in_stages`), which takes seconds and leads near the optimum of the
@@ -110,9 +110,6 @@ def fit_sparse_gp(
         max_iterations: L-BFGS iterations on the bound; 0 stops after the blocks.
         budget: Wall time in seconds. Blocks use at most half of it.
         seed, progress: As in :func:`gpytorch_nkn.fit.fit_best_of`.
-
-    Returns:
-        The same model, in eval mode.
 
     Raises:
         TypeError: The model is not a SparseNKNGP.

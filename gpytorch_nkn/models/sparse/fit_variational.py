@@ -63,7 +63,7 @@ def fit_variational_gp(
     seed: int = 0,
     progress: bool = True,
 ) -> VariationalNKNGP:
-    """Train a stochastic variational GP in place, by mini-batches.
+    """Train a stochastic variational GP in place, by mini-batches; return it in eval mode.
 
     Exact GPs of random blocks of rows learn the hyperparameters first
     (:func:`gpytorch_nkn.fit.fit_in_stages`), followed by L-BFGS steps on the bound of 10,000 rows.
@@ -93,9 +93,6 @@ def fit_variational_gp(
         budget: Wall time in seconds. Blocks use at most half of it, and a last pass over the rows
             may exceed it.
         seed, progress: As in :func:`gpytorch_nkn.fit.fit_best_of`.
-
-    Returns:
-        The same model, in eval mode.
 
     Raises:
         TypeError: The model is not a VariationalNKNGP.

@@ -57,7 +57,7 @@ def fit_spectral_gp(
     seed: int = 0,
     progress: bool = True,
 ) -> SpectralGP:
-    """Train a GP of frequency pairs in place.
+    """Train a GP of frequency pairs in place; return it in eval mode.
 
     Frequencies can fit noise. An RBF kernel with a lengthscale per column is therefore trained
     first, and the frequencies start from its spectral density. L-BFGS then trains both kernels with
@@ -73,9 +73,6 @@ def fit_spectral_gp(
         restarts: Number of starts of the RBF kernel.
         max_iterations: Largest number of L-BFGS iterations for the pairs.
         budget, seed, progress: As in :func:`gpytorch_nkn.fit.fit_best_of`.
-
-    Returns:
-        The same model, in eval mode.
 
     Raises:
         TypeError: The model is not a SpectralGP.
