@@ -419,9 +419,10 @@ def test_priors_of_noise_and_lengthscales_count(trainer):
         owners = [m for m in model.modules() if isinstance(m, Kernel) and m.has_lengthscale]
         owners = [m for m in owners if m.raw_lengthscale.requires_grad]
         if noises:
-            noise.register_prior("noise_prior", LogNormalPrior(0.5, 0.02), lambda m: m.noise)
-            for owner in owners:
-                prior = LogNormalPrior(2.0, 0.02)
+            with noise.noise.device:
+                priors = LogNormalPrior(0.5, 0.02), *(LogNormalPrior(2.0, 0.02) for _ in owners)
+            noise.register_prior("noise_prior", priors[0], lambda m: m.noise)
+            for owner, prior in zip(owners, priors[1:], strict=True):
                 owner.register_prior("lengthscale_prior", prior, lambda m: m.lengthscale)
         trainer(model, **more_of(trainer))
         noises.append(model.likelihood.noise.log().mean())
@@ -441,10 +442,12 @@ def test_constraints_of_noise_and_lengthscales_hold(trainer, enforced):
     noise = model.likelihood.noise_covar
     transform = {} if enforced else {"transform": None}
     start = {} if enforced else {"initial_value": 0.45}
-    noise.register_constraint("raw_noise", Interval(0.4, 0.5, **transform, **start), replace=True)
+    within = Interval(0.4, 0.5, **transform, **start).to(noise.raw_noise)
+    noise.register_constraint("raw_noise", within, replace=True)
     owners = [m for m in model.modules() if isinstance(m, Kernel) and m.has_lengthscale]
     for owner in owners:
         constraint = Interval(1.5, 2.5, **transform, **({} if enforced else {"initial_value": 2.0}))
+        constraint.to(owner.raw_lengthscale)
         owner.register_constraint("raw_lengthscale", constraint, replace=True)
     trainer(model)
     tiny = 1e-6
