@@ -28,7 +28,7 @@ from gpytorch_nkn.estimators.estimator import Estimator, forgets_failures
 from gpytorch_nkn.fit import Session, check_counts, check_number, warn_of_size
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
 
-__all__ = ["METHODS", "SpectralLearner", "start_network"]
+__all__ = ["METHODS", "Problem", "SpectralLearner", "start_network"]
 
 _RATE = 0.05  # learning rate of the weights
 _BLOCK = 2**18  # number of angles in memory during predictions
@@ -62,6 +62,17 @@ def _batch_size(count: int, dim: int) -> int:
     """Return the size of a mini-batch: about 1 % of the rows, a power of two up to 256."""
     least = 128 if dim >= 200 and count >= 5000 else 32
     return max(least, min(256, 2 ** int(math.log2(max(count, 100) / 100))))
+
+
+class Problem(NamedTuple):
+    """Data of a fit."""
+
+    table: np.ndarray  # rows N x D
+    targets: np.ndarray  # labels N x 1, or scaled targets N x K
+    ridge_targets: np.ndarray  # targets of ridge regression, float64 N x K
+    intercept: np.ndarray  # initial intercepts K
+    offset: np.ndarray | float = 0.0  # of the outputs, for units of the targets
+    scale: np.ndarray | float = 1.0
 
 
 class SpectralLearner(Estimator):
@@ -129,21 +140,9 @@ gamma_: Parameter of the RBF kernel from which initial frequencies were drawn.
     def _loss_name(self) -> str:
         """Name of the loss, a key of ``LOSSES``."""
 
-    def _output_scale(self) -> tuple[np.ndarray | float, np.ndarray | float]:
-        """Return the offset and scale of the outputs, numbers or ``K``."""
-        return 0.0, 1.0
-
     @abstractmethod
-    def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """Return the checked table ``N x D`` and labels ``N x 1`` or scaled targets ``N x K``."""
-
-    @abstractmethod
-    def _ridge_targets(self, encoded: np.ndarray) -> np.ndarray:
-        """Return the targets of ridge regression, float64 ``N x K``."""
-
-    @abstractmethod
-    def _first_intercept(self, encoded: np.ndarray) -> np.ndarray:
-        """Return the initial intercepts ``K``."""
+    def _read(self, X: ArrayLike, y: ArrayLike) -> Problem:
+        """Check the data of a fit and encode the targets."""
 
     @abstractmethod
     def _scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -163,21 +162,21 @@ gamma_: Parameter of the RBF kernel from which initial frequencies were drawn.
                 gives a warning and keeps the best parameters so far.
         """
         self._check_options()
-        table, encoded = self._read(X, y)
+        problem = self._read(X, y)
         if self.budget is None:
             advice = "every epoch uses all of them; a budget limits the time."
-            warn_of_size(type(self).__name__, len(table), _MAX_UNWARNED, advice)
+            warn_of_size(type(self).__name__, len(problem.table), _MAX_UNWARNED, advice)
         with torch.inference_mode(False), torch.no_grad():
-            self._fit(table, encoded)
+            self._fit(problem)
         return self
 
-    def _fit(self, table: np.ndarray, encoded: np.ndarray) -> None:
+    def _fit(self, problem: Problem) -> None:
         """Learn scalings, initialise the network, and train it."""
         rng = check_random_state(self.random_state)
         method, loss = METHODS[self.method], self._loss_name
-        ridge_targets = self._ridge_targets(encoded)
-        self.input_map_ = choose_input_map(table, ridge_targets, rng)
-        rows = self.input_map_(table)
+        encoded, ridge_targets = problem.targets, problem.ridge_targets
+        self.input_map_ = choose_input_map(problem.table, ridge_targets, rng)
+        rows = self.input_map_(problem.table)
         device = torch.device("cpu" if self.device is None else self.device)
         network, self.gamma_, rate = start_network(
             torch.from_numpy(rows),
@@ -190,7 +189,7 @@ gamma_: Parameter of the RBF kernel from which initial frequencies were drawn.
             rng=rng,
             device=device,
         )
-        network.intercept.copy_(torch.from_numpy(self._first_intercept(encoded)))
+        network.intercept.copy_(torch.from_numpy(problem.intercept))
         held_out, cycles = [], [self.max_iter]
         if self.early_stopping and len(rows) >= _MIN_ROWS:
             labels = encoded[:, 0] if encoded.dtype == np.int64 else None
@@ -214,8 +213,8 @@ gamma_: Parameter of the RBF kernel from which initial frequencies were drawn.
             t.double().cpu().numpy()
             for t in (network.weight.mT, network.intercept, network.frequencies, network.phases)
         )
-        offset, scale = self._output_scale()
-        self.feature_coef_, self.intercept_ = weight * scale, offset + scale * intercept
+        self.feature_coef_ = weight * problem.scale
+        self.intercept_ = problem.offset + problem.scale * intercept
         self.singular_values_ = np.linalg.svd(weight, compute_uv=False)
         rounding = max(weight.shape) * np.finfo(np.float32).eps * self.singular_values_.max()
         self.rank_ = int(np.sum(self.singular_values_ > rounding))

@@ -12,7 +12,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from torch import Tensor
 
-from gpytorch_nkn.estimators.askl.askl_base import SpectralLearner
+from gpytorch_nkn.estimators.askl.askl_base import Problem, SpectralLearner
 from gpytorch_nkn.estimators.table_input import encode_classes
 
 __all__ = ["ASKLClassifier"]
@@ -114,21 +114,14 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
             raise ValueError(f"loss must be one of {_LOSSES}, got {self.loss!r}.")
         return self.loss
 
-    def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    def _read(self, X: ArrayLike, y: ArrayLike) -> Problem:
         table, labels = self._checked_table(X, y)
         self.classes_, codes = encode_classes(labels)
         self._trained_loss = self._loss_name
-        return table, codes.astype(np.int64)[:, None]
-
-    def _ridge_targets(self, encoded: np.ndarray) -> np.ndarray:
-        return 2.0 * np.eye(len(self.classes_))[encoded[:, 0]] - 1.0
-
-    def _first_intercept(self, encoded: np.ndarray) -> np.ndarray:
-        counts = np.bincount(encoded[:, 0], minlength=len(self.classes_))
-        if self._loss_name != "log_loss":
-            return np.zeros(len(counts))
-        logs = np.log(np.maximum(counts, 1e-6 * len(encoded)))
-        return logs - logs.mean()
+        one_hot = np.eye(len(self.classes_))[codes]
+        logs = np.log(np.maximum(one_hot.sum(0), 1e-6 * len(codes)))
+        intercept = (logs - logs.mean()) * (self.loss == "log_loss")
+        return Problem(table, codes.astype(np.int64)[:, None], 2.0 * one_hot - 1.0, intercept)
 
     def _scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
         wrong = (outputs.argmax(1, keepdim=True) != targets).squeeze(1)

@@ -10,7 +10,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 from torch import Tensor
 
-from gpytorch_nkn.estimators.askl.askl_base import SpectralLearner
+from gpytorch_nkn.estimators.askl.askl_base import Problem, SpectralLearner
 from gpytorch_nkn.estimators.table_input import check_varies, offset_and_scale
 
 __all__ = ["ASKLRegressor"]
@@ -74,22 +74,15 @@ class ASKLRegressor(RegressorMixin, SpectralLearner):
     def _loss_name(self) -> str:
         return "squared_error"
 
-    def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    def _read(self, X: ArrayLike, y: ArrayLike) -> Problem:
         table, targets = self._checked_table(X, y, multi_output=True, y_numeric=True)
         self._flat = targets.ndim == 1
         columns = targets.astype(np.float64).reshape(len(targets), -1)
         check_varies(columns)
-        self.y_offset_, self.y_scale_ = offset_and_scale(columns)
-        return table, ((columns - self.y_offset_) / self.y_scale_).astype(np.float32)
-
-    def _ridge_targets(self, encoded: np.ndarray) -> np.ndarray:
-        return encoded.astype(np.float64)
-
-    def _first_intercept(self, encoded: np.ndarray) -> np.ndarray:
-        return np.zeros(encoded.shape[1])
+        offset, scale = self.y_offset_, self.y_scale_ = offset_and_scale(columns)
+        scaled = ((columns - offset) / scale).astype(np.float32)
+        intercept = np.zeros(columns.shape[1])
+        return Problem(table, scaled, scaled.astype(np.float64), intercept, offset, scale)
 
     def _scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return -(outputs - targets).square().mean(1)
-
-    def _output_scale(self) -> tuple[np.ndarray | float, np.ndarray | float]:
-        return self.y_offset_, self.y_scale_

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,9 @@ from sklearn.metrics.pairwise import pairwise_kernels
 
 from gpytorch_nkn.fit import check_number
 
-__all__ = ["BaseKernel", "GPyTorchGram", "check_gram", "make_base_kernel"]
+__all__ = ["BaseKernel", "check_gram", "make_base_kernel"]
 
 _NAMED = ("rbf", "laplacian", "linear", "poly", "cosine", "chi2")  # positive semi-definite ones
-_BLOCK = 2**22  # number of Gram matrix entries per block
 _CHECKED = 1000  # number of rows whose Gram matrix is checked for negative eigenvalues
 _NEGATIVE = 1e-6  # largest -eigenvalue / (largest entry sqrt(n)) that counts as rounding error
 
@@ -63,28 +63,12 @@ class BaseKernel:
         return replace(self, gamma=self.gamma / factor**power)
 
 
-class GPyTorchGram:
-    """Copy of a GPyTorch kernel as a function of two NumPy tables."""
-
-    def __init__(self, kernel: Kernel):
-        if kernel.batch_shape:
-            raise ValueError(
-                f"kernel must have no batch dimensions, got batch_shape "
-                f"{tuple(kernel.batch_shape)}."
-            )
-        self.kernel = copy.deepcopy(kernel).cpu().double().eval()
-
-    def __call__(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Return the Gram matrix ``M x N`` of tables ``M x D`` and ``N x D``."""
-        # Copy the arrays: they may be read-only, and kernels compare inputs by identity.
-        x2 = torch.tensor(right, dtype=torch.float64)
-        step = max(1, _BLOCK // max(len(right), 1))
-        with torch.inference_mode(False), torch.no_grad():
-            parts = [
-                self.kernel(torch.tensor(left[i : i + step], dtype=torch.float64), x2).to_dense()
-                for i in range(0, len(left), step)
-            ]
-        return torch.cat(parts).numpy() if parts else np.empty((0, len(right)))
+def _gpytorch_gram(kernel: Kernel, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return the Gram matrix ``M x N`` of a GPyTorch kernel."""
+    # copies, because arrays may be read-only
+    x1, x2 = (torch.tensor(rows, dtype=torch.float64) for rows in (left, right))
+    with torch.inference_mode(False), torch.no_grad():
+        return kernel(x1, x2).to_dense().numpy()
 
 
 def make_base_kernel(
@@ -95,7 +79,10 @@ def make_base_kernel(
     """Return an estimator's base kernel; training rows ``n x D`` determine ``gamma``."""
     function: Any = kernel
     if isinstance(kernel, Kernel):
-        function = GPyTorchGram(kernel)
+        if kernel.batch_shape:
+            shape = tuple(kernel.batch_shape)
+            raise ValueError(f"kernel must have no batch dimensions, got batch_shape {shape}.")
+        function = partial(_gpytorch_gram, copy.deepcopy(kernel).cpu().double().eval())
     elif isinstance(kernel, str):
         if kernel not in _NAMED:
             raise ValueError(
