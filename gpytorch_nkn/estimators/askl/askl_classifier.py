@@ -42,8 +42,7 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
     separate phases for ``Omega'``, as in the paper, the expected kernel would be stationary.)
 
     Early stopping regularises, so no option needs tuning; the penalties have little effect.
-    Learning rates decrease to zero in cycles that end after 5, 10, 20, 40, ... epochs. Scores of
-    held-out rows select the number of cycles, or ridge regression on the initial features.
+    Learning rates decrease to zero in cycles that end after 5, 10, 20, 40, ... epochs.
 
     Args:
         loss: ``"log_loss"``, or ``"hinge"`` (1 minus the margin, at least 0) as in the paper.

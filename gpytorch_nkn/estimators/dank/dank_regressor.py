@@ -38,10 +38,9 @@ class DANKRegressor(RegressorMixin, BaseDANK):
     ``F_w(x, x') = exp(-sum_d w_d (x_d - x'_d)^2 / 2)``. Other candidates have absolute differences,
     1, 2 or 4 times the lengthscale of the base kernel, or are averages with the base kernel.
 
-    A factor is kept only if it predicts held-out rows better by more than a standard error, over 5
-    folds. Without factors the model is ``sklearn.svm.SVR``: tune ``C``, ``gamma`` and ``epsilon``
-    with ``SVR``, which is faster, and then learn the factors. ``C`` and ``epsilon`` are in units of
-    the targets: standardise targets by ``sklearn.compose.TransformedTargetRegressor``.
+    A factor is kept as in the classifier, over 5 folds. Without factors the model is
+    ``sklearn.svm.SVR``. ``C`` and ``epsilon`` are in units of the targets: standardise targets by
+    ``sklearn.compose.TransformedTargetRegressor``.
 
     Args:
         C: Upper bound of the dual variables.

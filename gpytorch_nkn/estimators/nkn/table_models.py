@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from operator import attrgetter
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -106,7 +106,11 @@ def robust_model(rows: Rows, kernel: Kernel) -> Any:
 
 def add_prior(likelihood: Likelihood, name: str, prior: Prior) -> None:
     """Register a prior; priors passed to StudentTLikelihood's constructor cannot be pickled."""
-    likelihood.register_prior(f"{name}_prior", prior, attrgetter(name))
+    likelihood.register_prior(f"{name}_prior", prior, partial(_value, name=name))
+
+
+def _value(module: Likelihood, name: str) -> Tensor:
+    return getattr(module, name)
 
 
 class LatentGP(_Process):

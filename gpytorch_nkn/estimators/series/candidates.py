@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from copy import deepcopy
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -94,7 +93,7 @@ class SeriesGP(ExactGP):
                 self.mean_module = LinearMean(data.x.size(-1)).initialize(weights=0.0, bias=0.0)
             if priors:
                 for name, scale in (("weights", 1.0), ("bias", 2.0)):
-                    closures = attrgetter(name), partial(_set, name=name)
+                    closures = (partial(accessor, name=name) for accessor in (_get, _set))
                     self.mean_module.register_prior(
                         f"{name}_prior", NormalPrior(0.0, scale), *closures
                     )
@@ -224,6 +223,10 @@ def _sum_kernel(
         priors=priors,
         active_dims=_TIME if columns < x.size(-1) else None,
     )
+
+
+def _get(module: Module, name: str) -> Tensor:
+    return getattr(module, name)
 
 
 def _set(module: Module, value: Tensor, name: str) -> None:

@@ -74,9 +74,7 @@ def forecast_many(
         A second table lists failed series with reasons and, after Ctrl-C, the remaining series.
 
     Raises:
-        TypeError: ``frame`` is not a data frame of times and numbers, or an option has the wrong
-            type or does not exist.
-        ValueError: Columns or names of series are missing, or an option is invalid.
+        TypeError, ValueError: Columns are missing or of another type, or an option is invalid.
         KeyboardInterrupt: Ctrl-C was pressed before any series was finished.
 
     Example:

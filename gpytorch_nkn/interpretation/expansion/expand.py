@@ -76,10 +76,8 @@ def expand(
         columns: Names of the input columns, for labels.
 
     Raises:
-        TypeError: ``kernel`` is neither a kernel nor a model with one, or ``max_terms`` is not an
-            integer.
-        ValueError: ``x`` has a wrong shape, or is missing although the diagonal varies. The kernel
-            has several outputs per input, or an option is out of range.
+        ValueError: ``x`` has a wrong shape, or is missing although the diagonal varies, or the
+            kernel has several outputs per input.
         NotImplementedError: A network has an unregistered layer class.
 
     Reference: Sun et al. (2018), theorem 3 and appendix I.4.

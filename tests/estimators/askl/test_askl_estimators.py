@@ -156,7 +156,7 @@ def test_probabilities_follow_the_fitted_loss():
 
 @pytest.mark.parametrize(
     ("device", "error", "match"),
-    [(3, TypeError, "device must be"), ("meta", ValueError, "device='meta' cannot be used")],
+    [(3, TypeError, "device must be"), ("quantum", RuntimeError, "device string: quantum")],
 )
 def test_wrong_devices_are_named(device, error, match):
     with pytest.raises(error, match=match):
