@@ -180,6 +180,10 @@ class Decomposition:
         Args:
             horizon: Length of the curves after the data, in units of time (for dates: days, or a
                 duration).
+
+        Raises:
+            ValueError: There are several outputs, or several input columns that are not covariates.
+                The horizon is negative, or positive for a series with covariates.
         """
         last, length = float(self.gp.time.max()), self.gp.time_span(horizon)
         past = last + np.linspace(0, length, _FORECAST_POINTS + 1)[1:]

@@ -145,6 +145,14 @@ def effects(
             a mapping from codes. Other ``cat_dims`` of a model are labelled by their codes.
         label: Class of a classifier; default: the second of two classes.
 
+    Raises:
+        TypeError: The model has another type (for a forecaster without covariates use
+            :func:`gpytorch_nkn.interpretation.decompose`), or an option has the wrong type.
+        ValueError: As in :func:`gpytorch_nkn.interpretation.decompose`, or ``label`` is not a class
+            or is missing for more than two classes.
+        NotImplementedError: The model has several outputs or is a batch, or its input transform
+            changes the number of columns.
+
     References: Friedman and Popescu (2008), Predictive Learning via Rule Ensembles, section 8,
         for partial dependence; Saltelli et al. (2010), by SciPy's ``sobol_indices``.
     """

@@ -40,6 +40,9 @@ def plot_autocorrelation(ax: Axes, values: ArrayLike, num_points: int) -> Axes:
 
     Returns:
         The same axes, with values outside the interval as orange diamonds.
+
+    Raises:
+        ValueError: ``values`` is empty or not finite, or ``num_points`` does not exceed the lags.
     """
     observed = as_array("values", values)
     check_counts(1, num_points=num_points)
@@ -74,6 +77,10 @@ def plot_calibration(
 
     Returns:
         The same axes, with fractions outside the range as orange diamonds.
+
+    Raises:
+        ValueError: The lengths differ, ``levels`` is empty, a value is not between 0 and 1, or
+            ``num_points`` is below 1.
     """
     x, observed = as_vectors(levels=levels, coverage=coverage)
     for name, values in (("levels", x), ("coverage", observed)):

@@ -38,6 +38,11 @@ def plot_components(
         y_label: Label of the value axes, with their unit.
         data_label: Name of the points in the legend above the first axes.
         mean_label: Name of the line in the legend, such as ``"median"`` with a target transform.
+
+    Raises:
+        TypeError: An entry of ``axes`` is not an Axes, or a vector has neither numbers nor dates.
+        ValueError: ``components`` is empty, the number of axes differs, or the vectors of a
+            component differ in length or are not finite.
     """
     flat = as_list_of_axes(axes, len(components), "component")
     for number, (ax, c) in enumerate(zip(flat, components, strict=True)):

@@ -41,6 +41,10 @@ def plot_cumulative(
         explained: Fractions ``J`` of the variance explained after each part.
         errors: Errors ``J`` after each part, for a column at the right.
         error_label: Heading of the error column, with the unit.
+
+    Raises:
+        ValueError: The lengths differ, ``labels`` is empty, a number is not finite, or a fraction
+            exceeds 1.
     """
     explained = as_array("explained", explained)
     if len(labels) != explained.size:

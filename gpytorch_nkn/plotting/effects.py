@@ -42,6 +42,11 @@ def plot_effects(axes: Given, effects: Sequence[Any], *, y_label: str = "value")
             :class:`~gpytorch_nkn.interpretation.Effect`; ``levels`` may be missing. Grids must
             increase.
         y_label: Label of the effects, with their unit.
+
+    Raises:
+        TypeError: An entry of ``axes`` is not an Axes, or an array is not numerical.
+        ValueError: ``effects`` is empty, or the number of axes differs. An effect does not have one
+            or two columns, a shape is wrong, or a value is not finite.
     """
     flat = as_list_of_axes(axes, len(effects), "effect")
     curves = []

@@ -57,6 +57,11 @@ def plot_forecast(
         x_label: Label of the time axis, with its unit.
         y_label: Label of the value axis, with its unit.
         title: Title, above the legend.
+
+    Raises:
+        TypeError: An argument holds neither numbers nor dates.
+        ValueError: Lengths differ, ``x`` or the training data are empty or not finite, or a level
+            is not between 0 and 1.
     """
     x, mean = as_array("x", x), as_array("mean", mean, finite=False)
     lower, upper = (

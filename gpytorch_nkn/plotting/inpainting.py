@@ -36,6 +36,11 @@ def plot_inpainting(
             colour.
         truth: The image without holes, of the same shape; drawn last.
         label: Label of the colour bar, with its unit. Colours show the RMS over colour channels.
+
+    Raises:
+        TypeError: An entry of ``axes`` is not an Axes, or an array is not numerical.
+        ValueError: The number of axes is wrong, shapes differ, numbers are not finite, or no cell
+            is missing.
     """
     from matplotlib.colors import to_rgb
 

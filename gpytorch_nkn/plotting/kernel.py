@@ -44,6 +44,11 @@ def plot_kernel(
             its ``x_offset_`` and ``x_scale_``; dates are then in days since 1970.
         x_scale: Positive scale of the inputs.
         x_label: Label of the horizontal axis, with its unit.
+
+    Raises:
+        TypeError: ``kernel`` is not a kernel, or ``x`` is not numerical.
+        ValueError: The kernel has a batch shape, or not exactly one column of ``x`` varies.
+            ``x_scale`` is not positive, or a value is not finite.
     """
     check_kernel(kernel)
     check_number("x_offset", abs(x_offset), positive=False)

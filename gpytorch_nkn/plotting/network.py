@@ -53,6 +53,11 @@ def plot_network(ax: Axes, network: NeuralKernelNetwork | ScaleKernel, *, x: Any
         x: Inputs ``N x D`` (or ``N`` for one column) in any order, such as the training inputs.
             Variances are averaged over the inputs. Thumbnails vary all columns together, from
             their smallest to their largest values; by default from -2 to 2.
+
+    Raises:
+        TypeError: ``network`` is not a NeuralKernelNetwork, or ``x`` is not numerical.
+        ValueError: The network has a batch shape or several outputs per input, ``x`` has
+            too few columns, no column of ``x`` varies, or a value is not finite.
     """
     check_kernel(network)
     inner, _ = unwrap_scales(network)

@@ -68,6 +68,10 @@ def plot_progress(
         num_initial: Number of initial evaluations, which are shaded.
         feasible: Booleans ``N``, whether an evaluation satisfies the constraints; by default all.
         y_label: Label of the values.
+
+    Raises:
+        ValueError: ``values`` is empty or not finite, ``num_initial`` exceeds the number of values,
+            or ``feasible`` has another length.
     """
     mask, best = check_progress(values, maximize, num_initial, feasible)
     (y,) = as_vectors(values=values)
@@ -100,6 +104,9 @@ def plot_one_step_ahead(ax: Axes, z_scores: ArrayLike, *, num_initial: int = 0) 
         z_scores: Errors ``N`` in predictive standard deviations, in order of evaluation. Errors
             beyond five standard deviations are drawn at the edge.
         num_initial: As in :func:`plot_progress`.
+
+    Raises:
+        ValueError: ``z_scores`` is empty or NaN, or ``num_initial`` exceeds its length.
     """
     z = as_array("z_scores", z_scores, finite=False)  # some are infinite
     (z,) = as_vectors(z_scores=np.clip(z, -_MAX_ERROR, _MAX_ERROR))
@@ -125,6 +132,11 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
 
     Returns:
         The same axes, with equal vertical limits.
+
+    Raises:
+        TypeError: An entry of ``axes`` is not an Axes.
+        ValueError: ``slices`` is empty, the number of axes differs, a shape is wrong, or a value
+            other than the acquisition is not finite.
     """
     flat = as_list_of_axes(axes, len(slices), "slice")
     # with a common scale, columns without possible improvement look flat

@@ -75,6 +75,10 @@ class SeriesPredictions(MixturePredictions, OnCPU):
             return_std: Also return the standard deviation, noise included; infinite if the variance
                 of a log-normal component overflows.
             covariates: Covariates ``M x C`` at these times, if :meth:`fit` had covariates.
+
+        Raises:
+            TypeError: Times are of another kind than in the fit.
+            ValueError: A time or covariate is missing, or the covariates have other columns.
         """
         mixture = self.predict_distribution(x, covariates=covariates)
         median = mixture.quantile(0.5)

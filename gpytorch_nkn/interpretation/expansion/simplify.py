@@ -80,6 +80,12 @@ def simplify(
         Kernel, refitted model, terms and scores. Ctrl-C ends the search with the best kernel so
         far.
 
+    Raises:
+        TypeError: The model has another type, its likelihood is not Gaussian, or a number is not
+            an integer.
+        ValueError: As in :func:`decompose`, or GPyTorch's kernels cannot represent any term.
+        NotImplementedError: The model is a batch or has several outputs.
+
     Reference: Duvenaud et al. (2013), Structure Discovery in Nonparametric Regression through
     Compositional Kernel Search, for the criterion.
     """

@@ -228,6 +228,12 @@ def report(
 
     Returns:
         Report; ``print`` shows its text, and ``save("report.html")`` writes a page with figures.
+
+    Raises:
+        TypeError: The model has another type, or its likelihood is not Gaussian.
+        ValueError: As in :func:`gpytorch_nkn.interpretation.decompose`, an option does not apply,
+            ``label`` is not a class, or there are fewer than 3 points.
+        NotImplementedError: The model has several outputs.
     """
     of_class, code = class_units(model, label)
     title = title or f"Report on {y_name or 'the data'}"

@@ -150,6 +150,13 @@ def report_search(
 
     Returns:
         Report; ``print`` shows its text, and ``save("search.html")`` writes a page.
+
+    Raises:
+        TypeError: The model has another type, its likelihood is not Gaussian, or ``acquisition`` is
+            not a function.
+        ValueError: A shape or option is wrong, a value is not finite, or there are fewer than 3
+            evaluations.
+        NotImplementedError: The model has several outputs or a batch of data sets.
     """
     if not isinstance(model, ExactGP) or not hasattr(model, "posterior"):
         raise TypeError(
