@@ -164,9 +164,13 @@ def _targets(y: Any) -> np.ndarray:
 
 
 def _in_order(values: Any, names: tuple[Any, ...]) -> Any:
-    """Return the columns of a data frame in the order of the targets, if it has their names."""
-    named = isinstance(values, pd.DataFrame) and values.columns.is_unique
-    return values[list(names)] if named and set(values.columns) == set(names) else values
+    """Return the columns of a data frame in the order of the targets, if names are the same."""
+    own = list(values.columns) if isinstance(values, pd.DataFrame) else []
+    if len(own) == len(names) and set(own) == set(names):
+        return values[list(names)]
+    if any(isinstance(name, str) for name in set(own) & set(names)):
+        raise ValueError(f"Columns must have the names of the targets, {list(names)}, got {own}.")
+    return values  # matched by position
 
 
 def _of_column(given: dict[str, Any], k: int, names: tuple[Any, ...]) -> dict[str, Any]:

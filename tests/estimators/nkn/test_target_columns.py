@@ -117,6 +117,8 @@ def test_errors_state_row_numbers_of_the_whole_table():
 def test_wrong_shapes_are_rejected(fitted):
     with pytest.raises(ValueError, match=r"2 columns, got shape \(40, 1\)"):
         fitted.score(X, Y[:, :1])
+    with pytest.raises(ValueError, match=r"names of the targets, \['angle', 'torque'\], got \['to"):
+        fitted.score(X, pd.DataFrame(Y, columns=["torque", "speed"]))
     with pytest.warns(UserWarning, match=r"pass noise_variance\.loc\[X\.index\]"):
         regressor().fit(pd.DataFrame(X), GAPS, noise_variance=pd.Series(X[:, 0])[::-1])
     with pytest.raises(ValueError, match=r"\[30, 40\]"):
