@@ -20,7 +20,7 @@ from ax.storage.botorch_modular_registry import (
     register_model,
 )
 from ax.storage.transform_registry import register_transform
-from botorch.models import SingleTaskGP
+from botorch.models import MultiTaskGP, SingleTaskGP
 from botorch.models.model import Model
 from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.types import DEFAULT, _DefaultType
@@ -39,6 +39,7 @@ from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
 from gpytorch_nkn.models import (
     KroneckerGridGP,
     LaplaceGP,
+    NKNMultiTaskGP,
     NKNSingleTaskGP,
     SparseNKNGP,
     SpectralGP,
@@ -49,20 +50,20 @@ from gpytorch_nkn.models import (
 __all__ = ["register"]
 
 _WITH_CATEGORIES = (NKNSingleTaskGP, StructureEnsembleGP)
-_MODELS = (*_WITH_CATEGORIES, SparseNKNGP, SpectralGP)
+_MODELS = (*_WITH_CATEGORIES, NKNMultiTaskGP, SparseNKNGP, SpectralGP)
 # Models that need another likelihood or other data than Ax provides.
 _OTHERS = (KroneckerGridGP, LaplaceGP, VariationalNKNGP)
 
 
 def _model_arguments(
-    botorch_model_class: type[SingleTaskGP],
+    botorch_model_class: type[Model],
     model_config: ModelConfig,
     search_space_digest: SearchSpaceDigest,
     **context: Any,
 ) -> dict[str, Any]:
-    """Return the constructor's arguments: Ax's arguments for SingleTaskGP and the model options.
+    """Return the constructor's arguments: Ax's for BoTorch's class, and the model options.
 
-    Ax passes transforms only to classes with positional transform arguments, as SingleTaskGP has.
+    Ax passes transforms only to classes with positional transform arguments, as in BoTorch.
     """
     if model_config.covar_module_class is not None:
         raise UserInputError(
@@ -76,11 +77,12 @@ def _model_arguments(
         if all(float(value).is_integer() for value in values.get(column, ()))
     ]
     arguments = submodel_input_constructor(
-        SingleTaskGP,
+        MultiTaskGP if issubclass(botorch_model_class, MultiTaskGP) else SingleTaskGP,
         model_config=replace(model_config, model_options={}),
         search_space_digest=replace(search_space_digest, categorical_features=[]),
         **context,
     )
+    arguments.pop("validate_task_values", None)  # a NKNMultiTaskGP always checks them
     if categories:
         if botorch_model_class not in _WITH_CATEGORIES:
             raise UserInputError(

@@ -3,8 +3,11 @@
 import importlib
 import sys
 
+import ax.adapter.transfer_learning.adapter  # noqa: F401, registers BOTL
 import pytest
 import torch
+from ax.adapter.registry import Generators
+from ax.core.auxiliary import AuxiliaryExperiment, AuxiliaryExperimentPurpose
 from ax.core.search_space import SearchSpaceDigest
 from ax.exceptions.core import UserInputError
 from ax.generators.torch.botorch_modular.input_constructors.covar_modules import (
@@ -26,12 +29,14 @@ from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
 from gpytorch_nkn.models import (
     KroneckerGridGP,
     LaplaceGP,
+    NKNMultiTaskGP,
     NKNSingleTaskGP,
     SparseNKNGP,
     SpectralGP,
     StructureEnsembleGP,
     VariationalNKNGP,
 )
+from tests.ax.clients import make_client, run_trials
 
 WIRING = "Linear4-Product2-Linear1"
 
@@ -140,6 +145,24 @@ def test_model_options_reach_the_model_and_data_are_scaled_once(few_steps):
     assert not hasattr(model, "outcome_transform")  # Ax standardises
     torch.testing.assert_close(model.train_targets, data.Y.mT)
     torch.testing.assert_close(model.input_transform(data.X), data.X / 2)
+
+
+def test_earlier_experiments_are_tasks():
+    clients = [make_client(), make_client()]
+    for client in clients:
+        run_trials(client, 3)
+    experiment, earlier = (client._experiment for client in clients)
+    purpose = AuxiliaryExperimentPurpose.TRANSFERABLE_EXPERIMENT
+    experiment.auxiliary_experiments_by_purpose = {purpose: [AuxiliaryExperiment(earlier)]}
+    options = {"structure": "additive", "rank": 1}
+    config = ModelConfig(botorch_model_class=NKNMultiTaskGP, model_options=options)
+    spec = SurrogateSpec(model_configs=[config])
+    data = experiment.lookup_data()
+    adapter = Generators.BOTL(experiment=experiment, data=data, surrogate_spec=spec)
+    model = adapter.generator.surrogate.model
+    assert type(model) is NKNMultiTaskGP and model.train_targets.shape == (6,)
+    assert model.num_tasks == 2 and model.num_outputs == 1
+    assert set(adapter.gen(1).arms[0].parameters) == {"x", "y"}
 
 
 def test_structures_are_weighed_when_ax_fits(few_steps):
