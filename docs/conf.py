@@ -240,9 +240,11 @@ def describe_constants(app, what, name, obj, options, lines):
 
 
 def name_default(app, what, name, value, options, signature, returned):
-    """Write BoTorch's class DEFAULT as a name, because Sphinx parses signatures as code."""
-    sentinel = "<class 'botorch.utils.types.DEFAULT'>"
-    return signature and signature.replace(sentinel, "DEFAULT"), returned
+    """Write defaults in angle brackets as names, because Sphinx parses signatures as code."""
+    names = {"<class 'botorch.utils.types.DEFAULT'>": "DEFAULT", "<factory>": "..."}
+    for default, code in names.items():
+        signature = signature and signature.replace(default, code)
+    return signature, returned
 
 
 def setup(app):

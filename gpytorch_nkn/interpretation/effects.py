@@ -154,7 +154,7 @@ def effects(
             changes the number of columns.
 
     References: Friedman and Popescu (2008), Predictive Learning via Rule Ensembles, section 8,
-        for partial dependence; Saltelli et al. (2010), by SciPy's ``sobol_indices``.
+    for partial dependence; Saltelli et al. (2010), by SciPy's ``sobol_indices``.
     """
     check_counts(1, max_effects=max_effects)
     check_counts(2, samples=samples)

@@ -67,7 +67,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         anchors: :math:`Z`, ``... x M x D``.
 
     Reference: Liu, Huang, Gong, Yang and Li (2020), Learning Data-adaptive Nonparametric Kernels.
-        The paper's factor is a matrix over the training points; here it is a function of the input.
+    The paper's factor is a matrix over the training points; here it is a function of the input.
 
     Example:
         >>> train_X = torch.linspace(0, 1, 50)[:, None]
