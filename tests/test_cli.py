@@ -14,10 +14,9 @@ from matplotlib.figure import Figure
 from gpytorch_nkn import __version__
 from gpytorch_nkn.cli import main
 from gpytorch_nkn.estimators import NKNForecaster
-from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.interpretation.reporting.page import Sketch
 
-FAST = ["--quality", "fast", "--transform", "identity", "--steps", "5"]
+FAST = ["--quality", "fast", "--transform", "identity"]
 FAST += ["--jobs", "1", "--no-progress"]
 
 
@@ -133,8 +132,7 @@ def test_forecast_is_that_of_the_estimator(run, tmp_path, forecast_only, step):
     code, printed, rows, summary = run("forecast", path, *FAST, "--horizon", "6")
     assert code == 0, printed.err
     options = {"quality": "fast", "transform": "identity", "horizon": 6, "random_state": 0}
-    recipe = Recipe(adam_steps=5, lbfgs_iterations=1)
-    forecaster = NKNForecaster(**options, recipe=recipe, progress=False).fit(series)
+    forecaster = NKNForecaster(**options, progress=False).fit(series)
     kind = float if ahead.dtype.kind == "f" else pd.Timestamp
     np.testing.assert_allclose(
         pd.Index([kind(row["time"]) for row in rows]).astype(ahead.dtype).to_numpy().astype(float),

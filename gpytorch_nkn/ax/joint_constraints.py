@@ -12,7 +12,6 @@ from ax.adapter.transforms.bilog_y import BilogY
 from ax.adapter.transforms.derelativize import Derelativize
 from ax.adapter.transforms.winsorize import Winsorize
 from ax.core.observation import ObservationFeatures
-from ax.core.optimization_config import OptimizationConfig
 from ax.core.outcome_constraint import OutcomeConstraint, ScalarizedOutcomeConstraint
 
 __all__ = [
@@ -21,7 +20,6 @@ __all__ = [
     "JointConstraintsAtLast",
     "JointWinsorize",
     "transforms",
-    "with_joint_constraints",
 ]
 
 
@@ -47,12 +45,16 @@ class JointConstraints(Transform):
 
     def transform_optimization_config(
         self,
-        optimization_config: OptimizationConfig,
+        optimization_config: Any,
         adapter: Adapter | None = None,
         fixed_features: ObservationFeatures | None = None,
-    ) -> OptimizationConfig:
-        """Return the config after :func:`with_joint_constraints`."""
-        return with_joint_constraints(optimization_config)
+    ) -> Any:
+        """Replace constraints on several outcomes by the class that Ax checks for, in place."""
+        optimization_config.outcome_constraints = [
+            _Joint(c) if len(c.metric_names) > 1 else c
+            for c in optimization_config.outcome_constraints
+        ]
+        return optimization_config
 
 
 class JointConstraintsAtLast(JointConstraints):
@@ -75,14 +77,6 @@ class JointBilogY(BilogY):
         super().__init__(*args, **kwargs)
         for outcome in _joint_outcomes(self.adapter):
             self.metric_to_bound.pop(outcome, None)
-
-
-def with_joint_constraints(config: Any) -> Any:
-    """Replace constraints on several outcomes by the class that Ax checks for, in place."""
-    config.outcome_constraints = [
-        _Joint(c) if len(c.metric_names) > 1 else c for c in config.outcome_constraints
-    ]
-    return config
 
 
 def transforms() -> list[type[Transform]]:

@@ -162,7 +162,6 @@ def _add_forecast_options(
     text = "auto excludes outliers from the training, keep uses them (default: auto)"
     add("--outliers", choices=("auto", "keep"), default="auto", help=text)
     add("--jobs", type=_positive_int, default=1, metavar="J", help="processes (default: 1)")
-    add("--steps", type=_positive_int, help=argparse.SUPPRESS)  # for tests
 
 
 def _add_training_options(

@@ -181,11 +181,7 @@ def _split(series: TimeSeries, axis: TimeAxis, args: argparse.Namespace) -> _Tas
 
 def _fit(series: TimeSeries, task: _Task, args: argparse.Namespace) -> NKNForecaster:
     from gpytorch_nkn.estimators import NKNForecaster, TimeAxis
-    from gpytorch_nkn.fit import Recipe
 
-    recipe = None
-    if args.steps is not None:
-        recipe = Recipe(adam_steps=args.steps, lbfgs_iterations=args.steps // 5)
     x = series.index[task.train]
     train_covariates = None if series.covariates is None else series.covariates[task.train]
     forecaster = NKNForecaster(
@@ -195,7 +191,6 @@ def _fit(series: TimeSeries, task: _Task, args: argparse.Namespace) -> NKNForeca
         bounds=args.bounds,
         horizon=len(task.times),
         outliers=args.outliers,
-        recipe=recipe,
         budget=args.budget,
         n_jobs=args.jobs,
         random_state=args.seed,

@@ -72,10 +72,6 @@ class Averages:
             return np.zeros(x.shape[:-1])
         return self._levels[np.searchsorted(self._tasks, x[..., self._task_column])]
 
-    def within_tasks(self, x: np.ndarray) -> np.ndarray:
-        """Return posterior mean ``...`` minus the main effect of the task at inputs ``... x D``."""
-        return self.mean(x) - self.levels(x)
-
     def contrast(self, points: np.ndarray, base: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return means and standard deviations ``A`` of differences of averages.
 

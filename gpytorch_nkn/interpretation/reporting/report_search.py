@@ -14,7 +14,7 @@ from gpytorch.models import ExactGP
 from torch import Tensor
 
 from gpytorch_nkn import plotting
-from gpytorch_nkn.fit import check_counts, evaluating
+from gpytorch_nkn.fit import check_counts, check_number, evaluating
 from gpytorch_nkn.interpretation.affine import raw_inputs
 from gpytorch_nkn.interpretation.averages import Averages
 from gpytorch_nkn.interpretation.checks import LeaveOneOut, held_out
@@ -167,11 +167,8 @@ def report_search(
     if acquisition is not None and (isinstance(acquisition, type) or not callable(acquisition)):
         raise TypeError(f"acquisition must be a function of points A x 1 x D, got {acquisition!r}.")
     y_offset, y_scale = float(y_offset), float(y_scale)
-    if not (math.isfinite(y_offset) and math.isfinite(y_scale) and y_scale != 0):
-        raise ValueError(
-            "y_offset and y_scale must be finite, and y_scale not zero, got "
-            f"{y_offset} and {y_scale}."
-        )
+    check_number("y_offset", abs(y_offset), positive=False)
+    check_number("y_scale", abs(y_scale), positive=True)
     with evaluating(model), torch.no_grad():
         inputs, processes = raw_inputs(model), fitted_processes(model)
         x = (inputs[0] if inputs.dim() > 2 else inputs).cpu().numpy()

@@ -153,7 +153,7 @@ class Plain(ExactGP):
         (MODELS["single"], {"bounds": torch.eye(2, 3) * -1}, ValueError, "lower and upper bounds"),
         (MODELS["single"], {"acquisition": lambda x: x.sum()}, ValueError, "one value for each"),
         (MODELS["single"], {"acquisition": "ei"}, TypeError, "function of points A x 1 x D"),
-        (MODELS["single"], {"y_scale": 0.0}, ValueError, "not zero, got 0.0 and 0.0"),
+        (MODELS["single"], {"y_scale": 0.0}, ValueError, "y_scale must be positive, got 0.0"),
         (MODELS["single"], {"categories": {"x2": ["a"]}}, ValueError, "1 names and the code"),
     ],
 )
