@@ -107,14 +107,13 @@ def _fit(method: str, X: np.ndarray, y: np.ndarray, starts: int, recipe: Recipe)
         with patch.object(ensemble, "_SCALED_ROWS", least_rows):
             return of_estimator(model.fit(X, y))
     gp, initialize = _gp(method, *standardized(X, y, X, y)[:2])
-    fitted = fit_best_of(
-        gp, restarts=starts, recipe=recipe, initialize=initialize, seed=0, progress=False
-    )
+    fit_best_of(gp, restarts=starts, recipe=recipe, initialize=initialize, seed=0, progress=False)
 
     def moments(new_X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         inputs = torch.from_numpy(standardized(X, y, new_X, y)[2])
-        mean, variance = (moment.numpy().ravel() for moment in fitted.predict(inputs))
-        return y.mean() + y.std() * mean, y.std() * np.sqrt(variance)
+        with torch.no_grad():
+            new = gp.likelihood(gp(inputs))
+        return y.mean() + y.std() * new.mean.numpy(), y.std() * new.stddev.numpy()
 
     return normal(moments)
 
