@@ -33,7 +33,7 @@ class Recipe:
     """Optimiser settings: steps of Adam, then iterations of L-BFGS.
 
     From data-driven starts, Adam nearly always finds the periods of a series, whereas L-BFGS alone
-    stops at a poor local optimum nearby. L-BFGS then converges quickly.
+    stops at a poor local optimum. L-BFGS after Adam converges quickly.
 
     Attributes:
         adam_steps: Steps of Adam; 0 skips it.

@@ -114,9 +114,9 @@ def inpaint(
     cells, the contrast around the hole and the disagreement of the interpolants. Thin parts of the
     holes (within 4 cells of a known cell) and wide parts have separate weights.
 
-    Use it for scratches, text, gaps in scans and sensors, and holes in textures. The content of a
-    large hole in a photograph cannot be inferred. The cost of a training step is cubic
-    in the side lengths. Values are not clipped.
+    Use it for scratches, text, gaps in scans and sensors, and holes in textures; the content of a
+    large hole in a photograph cannot be inferred. A training step is cubic in the side lengths.
+    Values are not clipped.
 
     Args:
         image: Numbers ``n_1 x ... x n_P`` with P of 2 (image), 3 (video) or more. Missing cells are
@@ -126,8 +126,8 @@ def inpaint(
         noise_variance: Known noise variances in squared units of the image: one number, or one per
             cell, with the image's shape or without the channels. Additional noise is learned.
             Values at missing cells are ignored. The Gaussian process uses the variances in training
-            and prediction; the smooth interpolants do not. Returned standard deviations are fitted
-            to noisy cells of held-out blocks, so they include noise.
+            and prediction; the smooth interpolants do not. Returned standard deviations include
+            noise.
         structure: Kernel of each dimension: ``"texture"``, ``"spectral_mixture"`` (ten components),
             ``"periodic"`` or ``"rbf"``. A texture is a network of linear, RBF, rational quadratic
             and periodic kernels.

@@ -266,8 +266,8 @@ def decompose(
         columns: Names of the input columns, for labels.
 
     For counts, shares and errors refer to working targets of the log rate, weighted by their
-    precisions. For multitask models, shares refer to the variation about the mean of each task;
-    ``print`` shows these means.
+    precisions. For multitask models, shares refer to the variation about the means of the tasks,
+    which ``print`` shows.
 
     Returns:
         Components with explained variances and errors. Each component in turn gives, together with

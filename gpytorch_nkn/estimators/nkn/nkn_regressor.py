@@ -68,15 +68,15 @@ _BANDWIDTH = 0.2
 class NKNRegressor(ColumnPredictions):
     """Gaussian process regression on tabular data, with kernels that learn their structure.
 
-    Several networks of kernels are trained, each from several starts. The mixture of their
-    predictions has stacking weights from held-out rows. Columns and targets are standardised;
-    results are in the units of the data. No option needs tuning.
+    The prediction is a mixture of several networks of kernels, with stacking weights from held-out
+    rows. Columns and targets are standardised; results are in the units of the data. No option
+    needs tuning.
 
-    **Many rows.** Up to 2,000 rows, networks are trained on all rows (maximum a posteriori); above,
-    on random blocks of 1,000 rows (see :func:`gpytorch_nkn.fit.fit_in_stages`). Predictions use
-    every row. They are exact up to 12,000 rows, or fewer if memory is short. Above, they use
-    inducing points and, with at least 5 rows per point and no known noise, a local process of the
-    residuals.
+    **Many rows.** Up to 2,000 rows, networks are trained on all rows (maximum a posteriori),
+    otherwise on random blocks of 1,000 rows (:func:`gpytorch_nkn.fit.fit_in_stages`). Predictions
+    use every row. They are exact up to 12,000 rows, or fewer if memory is short. For more rows they
+    use inducing points and, with at least 5 rows per point and no known noise, a local process of
+    the residuals.
 
     **Data frames.** Columns of strings and of pandas' categorical type are categories
     (:class:`gpytorch_nkn.kernels.CategoricalKernel`); a new category differs from all others.
@@ -87,10 +87,10 @@ class NKNRegressor(ColumnPredictions):
     the other columns, and missing categories by their frequencies; ``fillna("missing")`` makes them
     a category. Networks learn from the complete rows if these are at least half of all rows, or at
     least three per column plus three. Otherwise they use all rows, with expected values. Exact
-    predictions also use the incomplete rows, with the variance of the function over the missing
-    values as additional noise. The prediction for an incomplete row is a mixture over 8 draws.
-    Values must be missing at random given the observed values; if not, add the columns of
-    scikit-learn's ``MissingIndicator``. Infinite values raise an error.
+    predictions also use incomplete rows, with additional noise: the variance of the function over
+    the missing values. The prediction for an incomplete row is a mixture over 8 draws. Values must
+    be missing at random given the observed values; if not, add the columns of scikit-learn's
+    ``MissingIndicator``. Infinite values raise an error.
 
     **Noise.** The noise is a mixture of Gaussians with half to eight times the predicted standard
     deviation, weighted on held-out rows. From 100 rows on, a log-linear function of the columns and
@@ -132,17 +132,16 @@ class NKNRegressor(ColumnPredictions):
         restarts: Number of starts of each network.
         y_transform: Transform of the targets: ``"identity"``, ``"log"``, ``"log1p"``, ``"sqrt"`` or
             ``"logit"``, as in :class:`.NKNForecaster`. For non-negative targets with a skewness
-            above 0.5, ``"auto"`` compares the identity, square root and logarithm. Another one than
-            the identity must increase the log density of held-out rows (of 300) by 2 standard
-            errors. Under a root, a logarithm or bounds, integers are counts: quantiles and samples
-            are integers, densities are probabilities.
+            above 0.5, ``"auto"`` compares the identity, square root and logarithm. A transform must
+            increase the log density of held-out rows (of 300) by 2 standard errors. Under a root, a
+            logarithm or bounds, integers are counts: quantiles and samples are integers, densities
+            are probabilities.
         y_bounds: Lower and upper bound of the targets and predictions, each a number or ``None``.
             ``None`` means 0 and infinity for transforms that need bounds.
         num_inducing: Number of inducing points (VFE) for predictions. ``None`` for exact
             predictions of a table that is small enough, and otherwise for 2,000 points.
-        budget: Wall time in seconds of a fit; ``None`` for no limit. At most half of it is reserved
-            for the preparation of predictions. If that is not enough, predictions use inducing
-            points (if need be fewer of them), and fewer starts are mixed.
+        budget: Wall time in seconds of a fit; ``None`` for no limit. At most half of it is for the
+            preparation of predictions, which then use fewer starts and (fewer) inducing points.
         <shared training>
         <shared computation>
 
@@ -337,10 +336,10 @@ class NKNRegressor(ColumnPredictions):
                 of the function alone.
 
         Returns:
-            Mean ``M``, or mean and standard deviations, in units of the targets. The mean is always
-            of observations. With a transform, log-normal tails would dominate the moments. The
-            process is therefore clipped at one standard deviation beyond the range of the targets
-            of the fit. If the median is outside this range, the clip is beyond the median.
+            Mean ``M``, or mean and standard deviations, in units of the targets. The mean is that
+            of observations, whatever ``observation_noise``. With a transform, log-normal tails
+            would dominate the moments, so the process is clipped at one standard deviation beyond
+            the targets of the fit and the median.
         """
         rows, indices, offset = self._drawn_with(X, exposure)
         is_linear = self.y_transform_.is_linear

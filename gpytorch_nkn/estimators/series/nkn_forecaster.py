@@ -44,13 +44,13 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
     rolling forecasts by 0.5, all structures but one include them.
 
     Covariates are columns with known future values, such as prices, temperatures or holidays. Each
-    has a linear effect, which may drift and vary with the shortest season. A covariate with more
-    than two values also has a smooth effect. An additional candidate ignores the covariates.
+    has a linear effect, which may drift and vary with the shortest season, and a smooth effect if
+    it has more than two values. An additional candidate ignores the covariates.
 
-    Times may be irregular, repeat and have gaps. Gaussian processes are exact. For a long series
-    they use a subset of the points, dense before the forecast origin and thinned farther back: 900
+    Times may be irregular, repeat and have gaps. For a long series, the exact Gaussian processes
+    use a subset of the points, dense before the forecast origin and thinned farther back: 900
     points for the hyperparameters, 500 for each rolling forecast and 4,000 for the forecast. All
-    are from the last 600 points, 24 horizons or four longest seasons, whichever is most.
+    are from the last 600 points, 24 horizons or four longest seasons, whichever is longest.
 
     Args:
         structure: ``"auto"`` for the candidates of ``quality``; ``"time_series"`` for the paper's

@@ -37,10 +37,10 @@ class NeuralKernelNetwork(BatchKernel):
     sampling works with networks, by random features.
 
     All paths are twice differentiable, even at equal inputs, as covariances of derivatives of a
-    Gaussian process require. At equal inputs, second derivatives are infinite if functions of a
-    primitive have no derivative: :class:`gpytorch.kernels.MaternKernel` with ``nu=0.5`` and
-    :class:`gpytorch_nkn.kernels.WienerKernel`. Other kernels without a formula that compute
-    distances (:class:`gpytorch.kernels.PiecewisePolynomialKernel`) raise an error.
+    Gaussian process require. Functions of :class:`gpytorch.kernels.MaternKernel` with ``nu=0.5``
+    and :class:`gpytorch_nkn.kernels.WienerKernel` have no derivatives; there, second derivatives at
+    equal inputs are infinite. Other kernels without a formula that compute distances
+    (:class:`gpytorch.kernels.PiecewisePolynomialKernel`) raise an error.
 
     Batch shapes of primitives and layers broadcast. Values are ``... x N x M`` at
     ``N`` and ``M`` inputs, or ``... x (N O) x (M O)`` with ``O`` outputs per input.

@@ -97,11 +97,11 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
     :func:`gpytorch_nkn.models.fit_structure_ensemble_gp`, which trains every structure and learns
     stacking weights :math:`w_k` from held-out predictions. Before training, weights are equal.
 
-    BoTorch gives the members of an ensemble equal weights in acquisition functions. The number of
-    members of a structure is therefore proportional to its weight. The posterior is a
-    ``GaussianMixturePosterior`` with a batch dimension ``MCMC_DIM`` of ``num_members`` members,
-    and each structure is evaluated only once. Divide the number of samples that a single model
-    would need by ``num_members``. BoTorch passes points ``X`` to objectives and cost functions
+    BoTorch gives members of an ensemble equal weights in acquisition functions, so the number of
+    members of a structure is proportional to its weight. The posterior is a
+    ``GaussianMixturePosterior`` with a batch dimension ``MCMC_DIM`` of ``num_members`` members, and
+    each structure is evaluated only once. Divide the number of samples that a single model would
+    need by ``num_members``. BoTorch passes points ``X`` to objectives and cost functions
     without the dimension of members: use ``X.unsqueeze(-3)`` in these functions.
 
     Args:

@@ -81,8 +81,8 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
     Use it for images, videos and sensor arrays of ten thousand to millions of cells. The Kronecker
     product is never formed; one evaluation takes :math:`O(\sum_p n_p^3 + i N \sum_p n_p)` time for
     N cells and i iterations. The model conditions on the observed cells only, without the paper's
-    imaginary observations. It drops slices without an observed cell, so that further coordinates
-    at which to predict cost nothing in training.
+    imaginary observations. It drops slices without an observed cell, so coordinates that are only
+    predicted cost nothing in training.
 
     Args:
         coordinates: One tensor ``n_p`` or ``n_p x c_p`` per dimension, in any order and spacing.

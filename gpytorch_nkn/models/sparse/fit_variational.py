@@ -210,10 +210,10 @@ def _run_epochs(
 class _State:
     """State of the training: parameters, distribution of inducing values, and the best epoch.
 
-    The natural parameters of the whitened inducing values are the precision and the precision times
-    the mean. A natural gradient step averages old and new natural parameters. Let E be the expected
-    log density of a row under N(m, v). The step treats the row as a Gaussian observation with
-    weight (precision) ``w = -2 dE/dv`` and weighted value ``dE/dm + w m``.
+    A natural gradient step averages old and new natural parameters of the whitened inducing values:
+    the precision, and the precision times the mean. Let E be the expected log density of a row
+    under N(m, v). The step treats the row as a Gaussian observation with weight (precision)
+    ``w = -2 dE/dv`` and weighted value ``dE/dm + w m``.
     """
 
     is_gaussian = False
