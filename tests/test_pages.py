@@ -65,7 +65,7 @@ SMALL = {
     "classes": {"size=(100, 5)": "size=(40, 3)", "90)": "30)", "fier(ran": 'fier("tabular", ran'},
     "grid": {"hole, restarts=1": "hole, restarts=1, budget=0.5"},
     "networks": {"(60": "(9", "=100": "=2", "(100": "(2", "depth=4": "depth=1"},
-    "many_rows": {"budget=1": "budget=0.2", "(500": "(100", "block_size=100": "block_size=50"},
+    "many_rows": {"budget=1": "budget=0.2", "(500": "(100"},
     "several_outputs": {"(30, 1": "(9, 1", "max_terms=2": "max_terms=1, max_candidates=1"},
     "model": {"0, 6, 90": "0, 6, 50", "randn(90)": "randn(50)"},
 }

@@ -104,9 +104,6 @@ def stack_predictions(
     Returns:
         Non-negative weights ``M`` of the models, and ``K`` of the factors :data:`WIDTHS`; the sum
         of each is 1.
-
-    Raises:
-        ValueError: As in :func:`stacking_weights`.
     """
     y, mean = np.asarray(targets, dtype=float), np.asarray(means, dtype=float)
     stds = np.sqrt(np.asarray(variances, dtype=float))[:, None] * WIDTHS[:, None]

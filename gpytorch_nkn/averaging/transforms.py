@@ -219,11 +219,7 @@ class OrderedProbit(Transform):
 def as_bounds(
     bounds: Sequence[float | None] | None, name: str = "bounds"
 ) -> tuple[float, float] | None:
-    """Check bounds and return them as two floats; a bound of ``None`` becomes infinite.
-
-    Raises:
-        ValueError: The bounds are not two increasing numbers.
-    """
+    """Check bounds and return them as two floats; a bound of ``None`` becomes infinite."""
     if bounds is None:
         return None
     expected = f"{name} must be (lower, upper), increasing numbers or None, got {bounds!r}."
@@ -258,9 +254,6 @@ def candidate_transforms(
         bounds: Bounds of the targets. ``None`` means no bounds for ``"identity"`` and for
             ``"auto"`` with negative targets, otherwise 0 and infinity.
         prefix: Prefix of the argument names in messages.
-
-    Raises:
-        ValueError: Targets are beyond the bounds, or the transform is not defined for them.
     """
     has_bounds = bounds is not None
     smallest, largest = float(values.min()), float(values.max())

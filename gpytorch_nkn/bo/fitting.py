@@ -93,21 +93,11 @@ def fit_bo_model(
 
 
 def _check(model: Any) -> None:
-    if not isinstance(model, ExactGP) or not hasattr(model, "covar_module"):
+    is_ensemble = getattr(type(model), "_is_ensemble", False)  # loo_cv sets it on instances
+    if is_ensemble or not hasattr(model, "covar_module"):
         raise TypeError(
-            "model must be an exact GP with a Gaussian likelihood and a covar_module, got "
-            f"{type(model).__name__}."
-        )
-    if getattr(type(model), "_is_ensemble", False):  # loo_cv sets it on instances
-        raise TypeError(
-            f"model must not be an ensemble, got {type(model).__name__}; "
-            "fit_gpytorch_mll trains ensembles."
-        )
-    data = () if model.train_inputs is None else (*model.train_inputs, model.train_targets)
-    if any(tensor.requires_grad for tensor in data):
-        raise ValueError(
-            "The training data must not require gradients (data of fantasy models do): train the "
-            "original model, or make a model of detached data."
+            "model must have a covar_module and not be an ensemble, got "
+            f"{type(model).__name__}; fit_gpytorch_mll trains ensembles."
         )
     check_model(model)
 

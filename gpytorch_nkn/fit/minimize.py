@@ -87,9 +87,6 @@ class FlatParameters:
         evaluations, seconds: Number of evaluations, and wall time of the last one.
         spare: Number of evaluations for which time must remain after the last step.
         trace: Lowest loss so far after each evaluation.
-
-    Raises:
-        ValueError: The model has no trainable parameters.
     """
 
     def __init__(

@@ -37,13 +37,7 @@ GAUSSIAN_LIKELIHOODS = (
 
 
 def check_model(model: Any) -> None:
-    """Raise an error unless a model can be trained.
-
-    Raises:
-        TypeError: The model is not an exact GP with a Gaussian likelihood, and has no
-            ``log_evidence``.
-        ValueError: Training data are missing, not finite, or require gradients.
-    """
+    """Raise an error unless a model can be trained."""
     if not isinstance(model, ExactGP) and not has_evidence(model):
         raise TypeError(f"model must be a gpytorch ExactGP, got {type(model).__name__}.")
     if not has_evidence(model) and not isinstance(model.likelihood, GAUSSIAN_LIKELIHOODS):

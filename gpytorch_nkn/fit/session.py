@@ -43,10 +43,6 @@ class Session:
     Attributes:
         end: Time of the monotonic clock at which to stop; infinite without a budget.
         interrupted: Whether Ctrl-C ended an :meth:`interruptible` block or a part of the training.
-
-    Raises:
-        TypeError: ``seed`` is not an integer, or ``budget`` not a number.
-        ValueError: ``budget`` is not positive, or ``seed`` is negative or exceeds 43 bits.
     """
 
     def __init__(self, *, budget: float | None = None, seed: int = 0, progress: bool = True):
@@ -129,12 +125,7 @@ def check_number(
     most: float = math.inf,
     words: Sequence[str] = (),
 ) -> None:
-    """Check that an option is one of ``words``, or a number from 0 to ``most``.
-
-    Raises:
-        TypeError: The value has a wrong type.
-        ValueError: The value is out of range or not one of the words.
-    """
+    """Check that an option is one of ``words``, or a number from 0 to ``most``."""
     expected = f"{', '.join(map(repr, words))} or a number" if words else "a number"
     if isinstance(value, str) and words:
         if value not in words:

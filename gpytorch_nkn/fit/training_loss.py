@@ -299,9 +299,6 @@ class _LogPrior:
         model: A model.
         values: Vector of trained raw values, shared with the parameters.
         pool: Natural values of the parameters.
-
-    Raises:
-        UnknownPartError: A prior has another distribution or is not on a parameter.
     """
 
     def __init__(self, model: ExactGP, values: Tensor, pool: ParameterPool):

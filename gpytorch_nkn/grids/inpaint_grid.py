@@ -394,11 +394,7 @@ def _first_component(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _location(values: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return means and standard deviations ``C x 1 x ...`` of channels; 0 if constant.
-
-    Raises:
-        ValueError: The square of a standard deviation overflows or underflows.
-    """
+    """Return means and standard deviations ``C x 1 x ...`` of channels; 0 if constant."""
     largest = np.nanmax(np.abs(values), axis=axes, keepdims=True)
     unit = np.where(largest > 0, largest, 1.0)
     center = unit * np.nanmean(values / unit, axis=axes, keepdims=True)

@@ -108,9 +108,6 @@ class BatchKernel(Kernel):
             constraint: Constraint; ``None`` for ``Positive``, or for none if ``positive=False``.
             start: Start value, broadcast to ``shape``; ``None`` for a raw value of zero.
             positive: Whether ``constraint=None`` means ``Positive``.
-
-        Raises:
-            ValueError: ``start`` violates the constraint, is not finite, or does not broadcast.
         """
         self.register_parameter(f"raw_{name}", nn.Parameter(torch.zeros(shape)))
         if constraint is None and positive:

@@ -57,10 +57,6 @@ def categorical_columns(cat_dims: Iterable[int] | None, num_columns: int) -> tup
     Args:
         cat_dims: Indices; negative indices count from the last column. ``None`` for no column.
         num_columns: Number of all columns.
-
-    Raises:
-        TypeError: An index is not an integer.
-        ValueError: An index is out of range or given twice.
     """
     indices: Any = () if cat_dims is None else cat_dims
     if isinstance(indices, Iterable):  # iterating over a kernel would not end
@@ -76,11 +72,7 @@ def categorical_columns(cat_dims: Iterable[int] | None, num_columns: int) -> tup
 
 
 def check_codes(x: Tensor, cat_dims: Sequence[int], name: str) -> None:
-    """Check that the categorical columns of ``x``, ``... x d``, contain integers or NaN.
-
-    Raises:
-        ValueError: A value is not an integer.
-    """
+    """Check that the categorical columns of ``x``, ``... x d``, contain integers or NaN."""
     codes = x[..., list(cat_dims)]
     wrong = codes[(codes != codes.round()) & ~codes.isnan()]
     if wrong.numel():

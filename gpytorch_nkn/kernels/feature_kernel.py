@@ -35,12 +35,9 @@ class FeatureKernel(BatchKernel):
     feature_dim: int
     has_residual = False
 
-    def features(self, x: Tensor, *, selected: bool = False) -> Tensor:
-        """Return features ``... x N x feature_dim`` whose inner products are the kernel.
-
-        With ``selected`` the inputs contain only the columns in ``active_dims``.
-        """
-        if self.active_dims is not None and not selected:
+    def features(self, x: Tensor) -> Tensor:
+        """Return features ``... x N x feature_dim`` whose inner products are the kernel."""
+        if self.active_dims is not None:
             x = x.index_select(-1, self.active_dims)
         return self._features(x)
 

@@ -40,8 +40,7 @@ class NonStationarySpectralKernel(FeatureKernel):
 
     a sum of sinusoids with input-dependent envelopes. The variance
     :math:`s\, \mathrm{mean}_j \cos^2(\delta_j^\top z)` is ``s`` at the centre and about ``s / 2``
-    far from it. Envelopes are symmetric about the centre. With ``learn_envelopes`` they are
-    :math:`\cos(\delta_j^\top z + \beta_j)`, so that some frequencies can dominate on one side.
+    far from it. Envelopes are symmetric about the centre.
 
     Training, prediction and sampling of an exact GP take :math:`O(N R^2)` time and :math:`O(N R)`
     memory. Use the kernel for large data sets with input-dependent frequencies. Frequencies overfit
@@ -55,12 +54,9 @@ class NonStationarySpectralKernel(FeatureKernel):
             \cos({\omega'_j}^\top z + b_j))`, whose expected inner product is the same.
         learn_frequencies: Train the frequencies.
         stationary: Use random Fourier features, with :math:`\omega' = \omega`.
-        learn_envelopes: Train the phases of the envelopes; otherwise they are 0, as in the paper.
-            Not available with ``stationary``.
         correlation: Correlation in [0, 1) between the standard normal start values of the two
             frequencies. The paper uses 0; equal frequencies would stay equal during training.
         seed: Seed of the frequencies and phases, which start equal in all batch entries.
-        ard: Use one lengthscale per column.
         frequency_prior: Standard deviation of a normal prior on the mean frequencies around their
             start values; ``None`` for no prior.
         difference_prior: The same for the half differences around zero.
@@ -71,15 +67,13 @@ class NonStationarySpectralKernel(FeatureKernel):
         mean_frequencies: :math:`m`, ``... x R x D``, in radians per lengthscale.
         half_differences: :math:`\delta`, ``... x R x D``, unless ``stationary``.
         phases: :math:`b`, ``... x R``, of ``"phi"`` only.
-        envelope_phases: :math:`\beta`, ``... x R``, unless ``stationary``; they start at 0.
         center: ``... x 1 x D``, in units of the input; starts at 0 and is not trained. Set it to
             the centre of the data by ``kernel.initialize(center=...)``.
 
     Raises:
         TypeError: A count is not an integer.
         ValueError: A count or standard deviation is not positive, ``correlation`` is not in [0, 1),
-            or ``features`` is unknown. ``stationary`` excludes ``learn_envelopes`` and
-            ``difference_prior``.
+            or ``features`` is unknown. ``stationary`` excludes ``difference_prior``.
 
     Reference: Li, Liu and Wang (2020), Automated Spectral Kernel Learning, equations 5 and 6. Their
     :math:`\phi` has independent phases for :math:`\omega` and :math:`\omega'`, which makes the
@@ -89,7 +83,6 @@ class NonStationarySpectralKernel(FeatureKernel):
     has_lengthscale = True
     mean_frequencies: Tensor
     half_differences: Tensor
-    envelope_phases: Tensor
     phases: Tensor
     outputscale = constrained("outputscale", "Variance at the centre, ``...``; it starts at 1.")
 
@@ -101,10 +94,8 @@ class NonStationarySpectralKernel(FeatureKernel):
         features: _Features = "psi",
         learn_frequencies: bool = True,
         stationary: bool = False,
-        learn_envelopes: bool = False,
         correlation: float = 0.98,
         seed: int = 0,
-        ard: bool = True,
         frequency_prior: float | None = None,
         difference_prior: float | None = None,
         **kwargs: Any,
@@ -114,12 +105,9 @@ class NonStationarySpectralKernel(FeatureKernel):
             raise ValueError(f"features must be one of {_FEATURES}, got {features!r}.")
         if not 0 <= correlation < 1:
             raise ValueError(f"correlation must be at least 0 and below 1, got {correlation}.")
-        if stationary and (learn_envelopes or difference_prior is not None):
-            raise ValueError(
-                "stationary=True needs learn_envelopes=False and difference_prior=None, got "
-                f"learn_envelopes={learn_envelopes} and difference_prior={difference_prior}."
-            )
-        super().__init__(ard_num_dims=input_dim if ard else None, **kwargs)
+        if stationary and difference_prior is not None:
+            raise ValueError(f"stationary=True needs no difference_prior, got {difference_prior}.")
+        super().__init__(ard_num_dims=input_dim, **kwargs)
         self.num_features = num_features
         self.input_dim = input_dim
         self.feature_map = features
@@ -137,9 +125,7 @@ class NonStationarySpectralKernel(FeatureKernel):
 
         self.register_parameter("mean_frequencies", parameter(mean, learn_frequencies))
         if not stationary:
-            flat = torch.zeros(num_features)
             self.register_parameter("half_differences", parameter(difference, learn_frequencies))
-            self.register_parameter("envelope_phases", parameter(flat, learn_envelopes))
         if features == "phi":
             phases = 2 * math.pi * torch.special.ndtr(draws[:, -1])
             self.register_parameter("phases", parameter(phases, False))
@@ -182,8 +168,7 @@ class NonStationarySpectralKernel(FeatureKernel):
         amplitude = (self.outputscale / self.num_features).sqrt().view(*self.batch_shape, 1, 1)
         angle = z @ self.mean_frequencies.mT.to(z)
         if not self.stationary:
-            envelope = z @ self.half_differences.mT.to(z) + self.envelope_phases.unsqueeze(-2)
-            amplitude = amplitude * envelope.cos()
+            amplitude = amplitude * (z @ self.half_differences.mT.to(z)).cos()
         if self.feature_map == "phi":
             return math.sqrt(2) * amplitude * (angle + self.phases.unsqueeze(-2)).cos()
         return torch.cat([amplitude * angle.cos(), amplitude * angle.sin()], -1)

@@ -23,10 +23,6 @@ class WalkKernel(FormulaKernel):
     The kernel is valid for any impulse response :math:`g`, as an inner product of functions of
     :math:`s`. A subclass defines the integral as ``covariance(a, b)``, and its power :math:`p` of
     time. For arguments see :class:`gpytorch_nkn.kernels.WienerKernel`.
-
-    Raises:
-        TypeError: A kernel without lengthscale receives a prior or constraint for a lengthscale.
-        ValueError: ``unit`` is not positive, or a number is not finite.
     """
 
     is_stationary = False

@@ -45,12 +45,7 @@ def check_tensors(**values: Any) -> None:
 
 
 def check_counts(least: int | None, words: Sequence[str] = (), **counts: Any) -> None:
-    """Check that options are integers of at least ``least`` (``None``: any) or one of ``words``.
-
-    Raises:
-        TypeError: A value is not an integer.
-        ValueError: A value is too small.
-    """
+    """Check that options are integers of at least ``least`` (``None``: any) or one of ``words``."""
     alternatives = "".join(f" or {word!r}" for word in words)
     for name, value in counts.items():
         if isinstance(value, str) and value in words:

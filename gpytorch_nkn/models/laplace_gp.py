@@ -325,11 +325,7 @@ def _derivatives(
 def _find_mode(
     covariance: Tensor, mean: Tensor, log_density: LogDensity, start: Tensor | None
 ) -> _Mode:
-    """Find the mode by Newton's method, for a covariance ``... x N x N`` and mean ``... x N``.
-
-    Raises:
-        torch.linalg.LinAlgError: The covariance or the density is not finite.
-    """
+    """Find the mode by Newton's method, for a covariance ``... x N x N`` and mean ``... x N``."""
     batch_shape = torch.broadcast_shapes(
         covariance.shape[:-2], mean.shape[:-1], log_density(mean).shape[:-1]
     )

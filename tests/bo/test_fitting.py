@@ -248,7 +248,7 @@ def test_options_without_meaning(options, message):
     [
         (StructureEnsembleGP, "not be an ensemble, got StructureEnsembleGP; fit_gpytorch"),
         (EnsembleMapSaasSingleTaskGP, "got EnsembleMapSaasSingleTaskGP; fit_gpytorch_mll"),
-        (HigherOrderGP, "an exact GP .* a covar_module, got HigherOrderGP"),
+        (HigherOrderGP, "have a covar_module .* got HigherOrderGP"),
     ],
 )
 def test_other_models_are_sent_elsewhere(make, message):

@@ -225,7 +225,7 @@ def entries():
             blocks = torch.zeros(2, 4, 5, dtype=torch.bool)
             blocks[0, 0, :2] = blocks[1, 3, 3:] = True
             arrays |= {"cells": data[-1].isnan(), "blocks": blocks}
-        yield from method_calls(cls, model, arrays, {"set_variational_distribution", "set_weights"})
+        yield from method_calls(cls, model, arrays, {"set_weights"})
     for cls, make in MAKE.items():
         x, y = table_of(cls, 30)
         later = METHOD_ARRAYS | {"x": x + 30, "X": x, "Y": x, "y": y, "noise_variance": np.ones(30)}

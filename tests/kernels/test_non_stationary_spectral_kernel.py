@@ -39,8 +39,6 @@ def equation_5(kernel, x, y):
 @pytest.mark.parametrize("stationary", [False, True])
 def test_psi_has_the_values_of_equation_5(stationary):
     kernel = spread(NonStationarySpectralKernel(7, 3, correlation=0.3, stationary=stationary))
-    if not stationary:
-        kernel.envelope_phases.data.zero_()
     x, y = torch.randn(5, 3), torch.randn(4, 3)
     expected = equation_5(kernel, x, y)
     torch.testing.assert_close(kernel(x, y).to_dense(), expected)
@@ -50,33 +48,8 @@ def test_psi_has_the_values_of_equation_5(stationary):
     assert torch.allclose(diagonal, kernel.outputscale) == stationary
 
 
-def test_phases_of_envelopes_shift_the_waves_of_a_pair_apart():
-    """Each pair as half the squared length of two unit phasors' sum."""
-    kernel = spread(NonStationarySpectralKernel(7, 2, learn_envelopes=True, correlation=0.3))
-    assert kernel.envelope_phases.requires_grad and kernel.envelope_phases.std() > 0.1
-    x, y = torch.randn(5, 2), torch.randn(4, 2)
-
-    def phasors(x):
-        z = (x - kernel.center) / kernel.lengthscale
-        first, second = z @ kernel.frequencies.mT
-        first, second = first + kernel.envelope_phases, second - kernel.envelope_phases
-        return torch.polar(torch.ones(()), first) + torch.polar(torch.ones(()), second)
-
-    expected = (phasors(x) @ phasors(y).mH).real * kernel.outputscale / (4 * 7)
-    torch.testing.assert_close(kernel(x, y).to_dense(), expected)
-    symmetric = NonStationarySpectralKernel(7, 2, correlation=0.3)
-    assert not symmetric.envelope_phases.requires_grad
-    symmetric.half_differences.data.mul_(5.0)
-    diagonal = symmetric(torch.stack([x, -x]), diag=True)
-    torch.testing.assert_close(diagonal[0], diagonal[1])
-    center = kernel.center
-    diagonal = kernel(torch.stack([center + x, center - x]), diag=True)
-    assert (diagonal[0] - diagonal[1]).abs().max() > 0.05
-
-
 def test_phi_has_the_values_of_equation_6_with_shared_phases():
     kernel = spread(NonStationarySpectralKernel(7, 2, features="phi", correlation=0.3))
-    kernel.envelope_phases.data.zero_()
     x = torch.randn(5, 2)
     z = (x - kernel.center) / kernel.lengthscale
     first, second = kernel.frequencies
@@ -123,10 +96,14 @@ def test_pairs_can_be_set():
         (ValueError, "input_dim must be at least 1, got -1", (2, -1), {}),
         (ValueError, "features must be one of", (2, 1), {"features": "cos"}),
         (ValueError, "correlation must be at least 0 and below 1", (2, 1), {"correlation": 1.0}),
-        (ValueError, "learn_envelopes=True", (2, 1), {"stationary": True, "learn_envelopes": True}),
         (ValueError, "frequency_prior must be a", (2, 1), {"frequency_prior": "normal"}),
         (ValueError, "must be a positive standard deviation", (2, 1), {"frequency_prior": 0.0}),
-        (ValueError, "stationary=True", (2, 1), {"stationary": True, "difference_prior": 1.0}),
+        (
+            ValueError,
+            "no difference_prior, got 1",
+            (2, 1),
+            {"stationary": True, "difference_prior": 1.0},
+        ),
     ],
 )
 def test_errors(error, message, arguments, options):

@@ -146,7 +146,7 @@ def variational(inputs, y, train_Yvar=None, **options):
     m, generator = len(model.inducing_points), torch.Generator().manual_seed(0)
     root = 0.3 * torch.randn(m, m, generator=generator, dtype=torch.float64)
     mean = torch.randn(m, generator=generator, dtype=torch.float64)
-    model.set_variational_distribution(mean.to(y), root.to(y))
+    model._set_distribution(mean.to(y), root.to(y))
     return model
 
 

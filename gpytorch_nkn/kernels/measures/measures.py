@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from scipy.special import gammaincinv, ive
 from torch import Tensor
+from torch.nn.functional import one_hot
 from torch.quasirandom import SobolEngine
 
 __all__ = [
@@ -40,7 +41,7 @@ class RandomFeatures:
     Attributes:
         frequency: :math:`\omega`, ``R x D``; rows of one batch element are adjacent.
         log_amplitude: :math:`\log a`, ``R``.
-        factors: Rows, columns :math:`d` and centres :math:`c` of linear factors.
+        factors: Rows, unit vectors ``n x D`` of columns, and :math:`-c` of linear factors.
         cosines: Rows, :math:`\delta` ``n x D`` and :math:`b` of cosine factors.
     """
 
@@ -222,7 +223,8 @@ class Linear(Measure):
     def draw(self, draws: Draws, features: RandomFeatures) -> None:
         choice = stratified(self._variance, draws.element, draws.slot)
         center = self._center[draws.element, choice]
-        features.factors.append((draws.row, self._columns[choice], center))
+        slope = one_hot(self._columns[choice], features.frequency.size(-1)).to(center)
+        features.factors.append((draws.row, slope, -center))
 
 
 class Pairs(Measure):
@@ -238,9 +240,7 @@ class Pairs(Measure):
         self._mean = (pairs[:, 0] + pairs[:, -1]) / 2  # B x R x D
         self._difference = (pairs[:, 0] - pairs[:, -1]) / 2
         self._center = flat(kernel.center, 2, shape).squeeze(-2)
-        self._envelope_phases: Tensor | None = None  # B x R
-        if not kernel.stationary:
-            self._envelope_phases = flat(kernel.envelope_phases, 1, shape)
+        self._stationary = kernel.stationary
         self._phases: Tensor | None = None  # B x R, only for "phi"
         if kernel.feature_map == "phi":
             self._phases = flat(kernel.phases, 1, shape)
@@ -250,9 +250,8 @@ class Pairs(Measure):
         element = draws.element
         choice = stratified(weights, element, draws.slot)
         mean = self._mean[element, choice]
-        if self._envelope_phases is not None:
-            phases = self._envelope_phases[element, choice]
-            self._add_cosine(draws, self._difference[element, choice], phases, features)
+        if not self._stationary:
+            self._add_cosine(draws, self._difference[element, choice], 0.0, features)
         if self._phases is None:
             index = (draws.row.unsqueeze(-1), self._columns)
             frequency = draws.sign.unsqueeze(-1) * mean
@@ -263,7 +262,7 @@ class Pairs(Measure):
             features.log_amplitude.index_add_(0, draws.row, twice)
 
     def _add_cosine(
-        self, draws: Draws, slope: Tensor, phase: Tensor, features: RandomFeatures
+        self, draws: Draws, slope: Tensor, phase: Tensor | float, features: RandomFeatures
     ) -> None:
         frequency = features.frequency.new_zeros(len(draws), features.frequency.size(-1))
         frequency[:, self._columns] = slope

@@ -68,9 +68,6 @@ class GridLikelihood:
 
         Residuals, targets minus their mean, are ``... x n_1 x ... x n_P``; values at missing cells
         are ignored. Factors are symmetric matrices ``... x n_p x n_p``.
-
-        Raises:
-            linear_operator.utils.errors.NotPSDError: A factor is not positive semi-definite.
         """
         inputs, grid = (residual, noise, *factors), self.grid
         with torch.no_grad():
@@ -112,9 +109,6 @@ class HeldOutBlocks:
         blocks: Held-out cells ``B x n_1 x ... x n_P`` (``B x ... x n_1 x ... x n_P`` for a
             batch); missing cells are ignored.
         options: As in :class:`GridLikelihood`.
-
-    Raises:
-        ValueError: A block contains no observed cell, or all of them.
     """
 
     def __init__(self, grid: PartialGrid, blocks: Tensor, **options: Any):

@@ -68,7 +68,7 @@ class SpectralFeatureMap(FeatureMap):
         self.num_outputs = 2 * num_rows
         amplitude = mass.div(num_rows).sqrt().repeat_interleave(num_rows)
         amplitude = amplitude * features.log_amplitude.div(2).exp()
-        slopes, offsets = _linear_factors(features)
+        slopes, offsets = _stacked(features, features.factors, 1.0)
         cosine_slopes, cosine_offsets = _stacked(features, features.cosines, 0.0)
         buffers = {
             "frequency": features.frequency.view(*shape, num_columns),
@@ -132,14 +132,6 @@ def spectral_features(kernel: Kernel, *, num_inputs: int, num_outputs: int) -> S
     return SpectralFeatureMap(kernel, features, mass)
 
 
-def _linear_factors(features: RandomFeatures) -> tuple[Tensor, Tensor]:
-    """Return slopes ``J x R x D`` and offsets ``J x R`` of linear factors, 1 where missing."""
-    frequency = features.frequency
-    eye = torch.eye(frequency.size(-1), dtype=frequency.dtype, device=frequency.device)
-    linear = [(row, eye[column], -center) for row, column, center in features.factors]
-    return _stacked(features, linear, 1.0)
-
-
 def _stacked(
     features: RandomFeatures, factors: list[tuple[Tensor, Tensor, Tensor]], none: float
 ) -> tuple[Tensor, Tensor]:
@@ -173,9 +165,6 @@ def _draw_random_features(
 
     The kernel is a network, sum, product or ScaleKernel, whose ``active_dims`` have been applied.
     Return ``B * num_rows`` rows on the CPU in float64, and the masses ``B`` of the batch elements.
-
-    Raises:
-        NotImplementedError: Random features of a sub-kernel are not implemented.
     """
     with torch.device("cpu"):
         measure = _measure(kernel, torch.arange(num_columns), kernel.batch_shape)

@@ -35,7 +35,7 @@ from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
 __all__ = ["bound_loss", "check_start", "fit_sparse_gp", "learn_on_blocks", "maximize_bound"]
 
 _START_SHARE = 0.5  # fraction of the budget for training on blocks
-_MAX_BLOCKS = 8
+_BLOCK_ROWS, _MAX_BLOCKS = 1000, 8  # rows per block, and number of blocks
 _USUAL_ROWS = 100_000  # number of rows above which a warning is issued
 
 
@@ -47,7 +47,6 @@ def learn_on_blocks(
     likelihood: GaussianLikelihood | FixedNoiseGaussianLikelihood,
     *,
     restarts: int,
-    block_size: int,
     session: Session,
 ) -> None:
     """Train kernel, mean and noise in place by exact GPs on random blocks of rows.
@@ -59,15 +58,15 @@ def learn_on_blocks(
     has_known_noise = isinstance(likelihood, FixedNoiseGaussianLikelihood)
     # models of data with gradients cannot be copied
     rows = Rows(x.detach(), y.detach(), likelihood.noise if has_known_noise else None)
-    if not unbatched and len(rows) > block_size:
+    if not unbatched and len(rows) > _BLOCK_ROWS:
         order = permutation(len(rows), session.generator())
-        rows = rows[order[:block_size].to(y.device)]
+        rows = rows[order[:_BLOCK_ROWS].to(y.device)]
     gp = PartsGP(rows.x, rows.y, *deepcopy((kernel, mean, rows.likelihood(likelihood))))
     if not any(parameter.requires_grad for parameter in gp.parameters()):
         return
     fit: Callable[..., FitResult] = fit_best_of
     if unbatched:
-        fit = partial(fit_in_stages, block_size=block_size, max_blocks=_MAX_BLOCKS)
+        fit = partial(fit_in_stages, block_size=_BLOCK_ROWS, max_blocks=_MAX_BLOCKS)
     with torch.enable_grad():
         result = fit(
             gp,
@@ -87,7 +86,6 @@ def fit_sparse_gp(
     *,
     start: Literal["blocks"] | None = "blocks",
     restarts: int = 2,
-    block_size: int = 1000,
     max_iterations: int = 50,
     budget: float | None = None,
     seed: int = 0,
@@ -95,7 +93,7 @@ def fit_sparse_gp(
 ) -> SparseNKNGP:
     """Train a sparse GP in place; return it in eval mode.
 
-    Exact GPs of random blocks of rows learn the hyperparameters first
+    Exact GPs of up to eight random blocks of 1,000 rows learn the hyperparameters first
     (:func:`gpytorch_nkn.fit.fit_in_stages`), which takes seconds and leads near the optimum of the
     bound. L-BFGS then maximises the bound plus the log density of the priors over hyperparameters
     and, unless they are fixed, inducing points.
@@ -106,7 +104,6 @@ def fit_sparse_gp(
         model: The model.
         start: ``"blocks"``, or ``None`` to start from the model's parameters.
         restarts: Starts on the first block.
-        block_size: Rows of a block; there are up to eight blocks.
         max_iterations: L-BFGS iterations on the bound; 0 stops after the blocks.
         budget: Wall time in seconds. Blocks use at most half of it.
         seed, progress: As in :func:`gpytorch_nkn.fit.fit_best_of`.
@@ -139,7 +136,6 @@ def fit_sparse_gp(
                 model.mean_module,
                 model.likelihood,
                 restarts=restarts,
-                block_size=block_size,
                 session=session,
             )
         if max_iterations and not session.is_over:

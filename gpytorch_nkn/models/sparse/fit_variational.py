@@ -58,7 +58,6 @@ def fit_variational_gp(
     learning_rate: float | None = None,
     start: Literal["blocks"] | None = "blocks",
     restarts: int = 2,
-    block_size: int = 1000,
     budget: float | None = None,
     seed: int = 0,
     progress: bool = True,
@@ -89,7 +88,6 @@ def fit_variational_gp(
             for 0.03 if the likelihood is not Gaussian.
         start: ``"blocks"``, or ``None`` to start from the model's parameters.
         restarts: Number of starts on the first block.
-        block_size: Number of rows per block; at most eight blocks are used.
         budget: Wall time in seconds. Blocks use at most half of it, and a last pass over the rows
             may exceed it.
         seed, progress: As in :func:`gpytorch_nkn.fit.fit_best_of`.
@@ -147,7 +145,6 @@ def fit_variational_gp(
                 inner.mean_module,
                 likelihood,
                 restarts=restarts,
-                block_size=block_size,
                 session=session,
             )
             if not is_gaussian:
@@ -166,7 +163,7 @@ def fit_variational_gp(
                         state.learn_likelihood()
                     _run_epochs(state, epochs, batch_size, learning_rate, session)
         finally:
-            model.set_variational_distribution(*state.restore_best())
+            model._set_distribution(*state.restore_best())
     finally:
         model.strategy._clear_cache()
         model.eval()

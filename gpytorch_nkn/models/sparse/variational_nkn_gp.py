@@ -29,7 +29,7 @@ from linear_operator.operators import DiagLinearOperator, LinearOperator
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from gpytorch_nkn.linalg import check_tensors, factorize_inducing
+from gpytorch_nkn.linalg import factorize_inducing
 from gpytorch_nkn.models.base_gp import BaseGP, explained_mismatch, jittered
 from gpytorch_nkn.models.common import (
     check_likelihood,
@@ -275,27 +275,13 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
             noise=lambda: self.likelihood.noise,
         )
 
-    def set_variational_distribution(self, mean: Tensor, root: Tensor) -> None:
-        """Set the distribution of the whitened inducing values.
+    def _set_distribution(self, mean: Tensor, root: Tensor) -> None:
+        """Set the mean ``... x m`` of the whitened inducing values, and a root of the covariance.
 
-        Args:
-            mean: Their mean ``... x m``.
-            root: Matrices C ``... x m x m`` with the covariance C C'.
-
-        Raises:
-            TypeError: An argument is not a floating-point tensor.
-            ValueError: A shape is wrong, or a value is not finite.
+        The root C is ``... x m x m``, with the covariance C C'.
         """
-        check_tensors(mean=mean, root=root)
         strategy = self.strategy
         distribution = strategy._variational_distribution
-        size = distribution.variational_mean.shape
-        for name, value, shape in (("mean", mean, size), ("root", root, (*size, size[-1]))):
-            if value.shape != shape or not value.isfinite().all():
-                raise ValueError(
-                    f"{name} must hold finite numbers of shape {tuple(shape)}, got "
-                    f"{'shape ' + str(tuple(value.shape)) if value.shape != shape else value}."
-                )
         # the Cholesky factor of C C^T from a QR decomposition of C^T
         upper = torch.linalg.qr(root.mT, mode="r").R
         signs = torch.where(upper.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(upper)

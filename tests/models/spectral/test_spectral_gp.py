@@ -42,10 +42,8 @@ def waves_times_envelopes(kernel, x, y, at):
     scale, outputscale = kernel.lengthscale.detach().numpy()[at], kernel.outputscale.detach()
     z, w = (x - part["center"]) / scale, (y - part["center"]) / scale
     total = 0.0
-    for m, d, phase in zip(
-        part["mean_frequencies"], part["half_differences"], part["envelope_phases"], strict=True
-    ):
-        left, right = np.cos(z @ d + phase), np.cos(w @ d + phase)
+    for m, d in zip(part["mean_frequencies"], part["half_differences"], strict=True):
+        left, right = np.cos(z @ d), np.cos(w @ d)
         total = total + np.outer(left, right) * np.cos(np.subtract.outer(z @ m, w @ m))
     return outputscale.numpy()[at] / kernel.num_features * total
 
