@@ -28,7 +28,7 @@ from benchmarks.report import Cell, Table, summary
 from benchmarks.runner import Axis, Benchmark, timed
 from gpytorch_nkn.baselines import seasonal_naive_forecast
 from gpytorch_nkn.estimators import NKNForecaster
-from gpytorch_nkn.initialization import candidate_periods
+from gpytorch_nkn.initialization import periodogram_peaks
 from gpytorch_nkn.metrics import forecast_scores
 
 __all__ = ["BENCHMARK"]
@@ -111,7 +111,7 @@ def _spectral_mixture(num_mixtures: int) -> Callable:
     def make_kernel(x, y, rng):
         span = float(x.max() - x.min())
         step = float(x.squeeze(-1).unique().diff().median())
-        peaks = 1 / candidate_periods(x.squeeze(-1).numpy(), y.numpy())[: num_mixtures // 2]
+        peaks = 1 / periodogram_peaks(x.squeeze(-1).numpy(), y.numpy())[0][: num_mixtures // 2]
         trend = rng.uniform(0, 0.5 / span, 1)
         num_random = num_mixtures - 1 - peaks.size
         random = np.exp(rng.uniform(np.log(1 / span), np.log(0.5 / step), num_random))

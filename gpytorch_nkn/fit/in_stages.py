@@ -161,7 +161,8 @@ def _affordable_blocks(
 
     The time is extrapolated from the ``result`` of the first stage.
     """
-    seconds = _MIN_STEPS * _seconds_of_a_step(result)
+    evaluations = sum(record.evaluations for record in result.restarts)
+    seconds = _MIN_STEPS * (result.seconds / max(evaluations, 1) + 1e-9)  # with all overhead
     if num_rows > 2 * block_size:
         seconds_per_block = seconds * (block_size / _START_ROWS) ** 2
         return int(min(max_blocks, session.seconds_left / seconds_per_block))
@@ -182,12 +183,6 @@ def _renumber(final: FitResult, numbers: list[int], failed: list[RestartRecord])
     final.members = {numbers[index]: member for index, member in final.members.items()}
     final.best = numbers[final.best]
     return final
-
-
-def _seconds_of_a_step(result: FitResult) -> float:
-    """Return the wall time per evaluation of the loss, including overhead."""
-    evaluations = sum(record.evaluations for record in result.restarts)
-    return sum(record.seconds for record in result.restarts) / max(evaluations, 1) + 1e-9
 
 
 def _part_of(recipe: Recipe, share: float) -> Recipe:

@@ -8,11 +8,10 @@ from gpytorch_nkn.initialization.grid_start import (
     rescale_kernel as rescale_kernel,
 )
 from gpytorch_nkn.initialization.initialize import initialize_from_data, initialize_model
-from gpytorch_nkn.initialization.periods import candidate_periods, periodogram_peaks
+from gpytorch_nkn.initialization.periods import periodogram_peaks
 
 __all__ = [
     "ChangePoint",
-    "candidate_periods",
     "change_points",
     "initialize_from_data",
     "initialize_grid_kernels",

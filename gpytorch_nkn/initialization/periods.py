@@ -7,20 +7,13 @@ from numpy.typing import ArrayLike
 
 from gpytorch_nkn.linalg import check_counts
 
-__all__ = ["candidate_periods", "finite_vectors", "periodogram_peaks"]
+__all__ = ["finite_vectors", "periodogram_peaks"]
 
 _OVERSAMPLING = 10  # number of frequencies per resolution element 1 / span
 _MAX_FREQUENCIES = 10_000
 _FREQUENCIES = 500  # number of frequencies per call; each needs N floats of memory
 _MAX_POINTS = 3_000  # largest number of points, because the smoother needs N^2 memory
 _BANDWIDTH = 1 / 16  # bandwidth of the local linear trend, relative to the span
-
-
-def candidate_periods(
-    x: ArrayLike, y: ArrayLike, *, num_candidates: int = 6, trend: str = "cubic"
-) -> np.ndarray:
-    """Return the periods of :func:`periodogram_peaks`, in units of ``x``, strongest first."""
-    return periodogram_peaks(x, y, num_candidates=num_candidates, trend=trend)[0]
 
 
 def periodogram_peaks(

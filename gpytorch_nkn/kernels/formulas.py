@@ -22,14 +22,6 @@ def _matern12(x1: Tensor, x2: Tensor, lengthscale: Tensor) -> Tensor:
     return (-distances(x1 / lengthscale, x2 / lengthscale)).exp()
 
 
-def _matern32(square: Tensor) -> Tensor:
-    return matern32_of(3 * square)
-
-
-def _matern52(square: Tensor) -> Tensor:
-    return matern52_of(5 * square)
-
-
 def _rational_quadratic(square: Tensor, alpha: Tensor) -> Tensor:
     return (-alpha * (square / (2 * alpha)).log1p()).exp()
 
@@ -37,8 +29,8 @@ def _rational_quadratic(square: Tensor, alpha: Tensor) -> Tensor:
 RBF = stationary(rbf, code=0)
 MATERN = {  # formulas by nu
     0.5: Formula(_matern12, code=1),
-    1.5: stationary(_matern32, code=2),
-    2.5: stationary(_matern52, code=3),
+    1.5: stationary(lambda square: matern32_of(3 * square), code=2),
+    2.5: stationary(lambda square: matern52_of(5 * square), code=3),
 }
 RATIONAL_QUADRATIC = stationary(_rational_quadratic, code=4)
 COSINE = stationary(lambda square: cosine_of(math.pi**2 * square))

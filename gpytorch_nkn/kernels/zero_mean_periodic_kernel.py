@@ -16,10 +16,6 @@ from gpytorch_nkn.kernels.formulas import wrap
 __all__ = ["ZeroMeanPeriodicKernel"]
 
 
-def _of_square(square: Tensor, factor: Tensor) -> Tensor:
-    return 1 + (-0.5 * square).expm1() * factor
-
-
 def _zero_mean_factor(lengthscale: Tensor) -> Tensor:
     """Return ``1 / (1 - exp(-z) I0(z))`` for ``z = 1 / lengthscale``, accurate for small z."""
     z = lengthscale.reciprocal()
@@ -63,7 +59,7 @@ class ZeroMeanPeriodicKernel(FormulaKernel):
 
     has_lengthscale = True
     formula = stationary(
-        _of_square,
+        lambda square, factor: 1 + (-0.5 * square).expm1() * factor,
         points=wrap,
         code=8,
         derived=_zero_mean_factor,

@@ -79,8 +79,9 @@ class _Dense(Function):
     def backward(ctx, *outer: Tensor):
         matrix, tensors, (weights,) = ctx.matrix, ctx.saved_tensors, outer
         needed = ctx.needs_input_grad[1:]
-        # second derivatives, or batched derivatives of several outputs
-        if torch.is_grad_enabled() or _is_batched(weights):
+        functorch = torch._C._functorch
+        batched = functorch.is_batchedtensor(weights) or functorch.is_legacy_batchedtensor(weights)
+        if torch.is_grad_enabled() or batched:  # second derivatives, or several outputs
             return (None, *_differentiable_gradients(matrix, tensors, weights, needed))
         evaluator, ctx.evaluator = ctx.evaluator, None
         if matrix.whole:
@@ -91,12 +92,6 @@ class _Dense(Function):
         ]
         totals = zip(tensors, gathered(gradients, matrix.shape[:-2]), strict=True)
         return None, *(None if g is None else g.sum_to_size(t.shape) for t, g in totals)
-
-
-def _is_batched(tensor: Tensor) -> bool:
-    """Return whether a tensor is batched by ``torch.autograd.grad(is_grads_batched=True)``."""
-    functorch = torch._C._functorch
-    return functorch.is_batchedtensor(tensor) or functorch.is_legacy_batchedtensor(tensor)
 
 
 def _differentiable_gradients(

@@ -47,7 +47,6 @@ X = torch.rand(14, 3, generator=torch.Generator().manual_seed(0), dtype=torch.fl
 
 # What takes arrays, with arguments that are right.
 FUNCTIONS = {
-    initialization.candidate_periods: (initialization.candidate_periods, (TIMES, WAVE)),
     initialization.change_points: (initialization.change_points, (TIMES, WAVE)),
     initialization.periodogram_peaks: (initialization.periodogram_peaks, (TIMES, WAVE)),
     initialization.median_distances: (initialization.median_distances, (X,)),

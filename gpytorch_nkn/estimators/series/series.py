@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpytorch_nkn.estimators.series.seasons import typical_step
-from gpytorch_nkn.initialization import candidate_periods
+from gpytorch_nkn.initialization import periodogram_peaks
 
 __all__ = ["Series", "view"]
 
@@ -154,7 +154,7 @@ class Series:
         residual = scaled - design @ np.linalg.lstsq(design, scaled, rcond=None)[0]
         if residual.std() <= 1e-9 * scaled.std():  # only rounding errors
             return None
-        for period in candidate_periods(time, residual, num_candidates=10).tolist():
+        for period in periodogram_peaks(time, residual, num_candidates=10)[0].tolist():
             distances = [abs(1 / period - round(s / period) / s) for s in self.seasons]
             is_new = all(distance > 1.5 / span for distance in distances)
             if is_new and _MIN_PERIOD * recent.step <= period <= _MAX_PERIOD * span:
