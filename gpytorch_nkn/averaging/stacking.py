@@ -86,7 +86,7 @@ def weigh_unique(predictions: np.ndarray, weigh: Callable[[np.ndarray], np.ndarr
 def stack_predictions(
     targets: ArrayLike, means: ArrayLike, variances: ArrayLike, *, weights: ArrayLike | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    r"""Return the weights of models and of calibration factors that predict held-out targets best.
+    r"""Return weights of models and of factors :data:`WIDTHS` that predict held-out targets best.
 
     .. math:: p(y_i) = \sum_m w_m \sum_k s_k\, N(y_i \mid \mu_{mi}, c_k^2 \sigma_{mi}^2),
         \qquad c_k \in \{2^{-1}, 2^{-1/2}, \dots, 2^3\}
@@ -95,15 +95,8 @@ def stack_predictions(
     :func:`stacking_weights`, each prediction is a scale mixture of Gaussians, because noise is
     seldom Gaussian. With few targets, the prior keeps most of the weight at the factor 1.
 
-    Args:
-        targets: Targets ``N``.
-        means: Held-out means ``M x N`` of the models.
-        variances: Held-out variances ``M x N``, noise included.
-        weights: Fixed weights ``M`` of the models; ``None`` to learn them.
-
-    Returns:
-        Non-negative weights ``M`` of the models, and ``K`` of the factors :data:`WIDTHS`; the sum
-        of each is 1.
+    Targets are ``N``; held-out means and variances, noise included, are ``M x N``. The weights of
+    each kind have the sum 1; given ``weights`` of the models are not learned.
     """
     y, mean = np.asarray(targets, dtype=float), np.asarray(means, dtype=float)
     stds = np.sqrt(np.asarray(variances, dtype=float))[:, None] * WIDTHS[:, None]

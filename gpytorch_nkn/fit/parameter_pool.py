@@ -34,11 +34,7 @@ class ParameterPool:
     """Trained parameters (after constraints), constants and simplex weights in one vector.
 
     Natural values are raw values after the transforms of their constraints. NumPy has less overhead
-    than PyTorch for such short vectors.
-
-    Args:
-        model: A model.
-        values: Concatenated raw values of the model's trained parameters.
+    than PyTorch for such short vectors. ``values`` are the model's trained raw values.
 
     Raises:
         UnknownPartError: A constraint has a transform other than softplus.

@@ -50,9 +50,8 @@ class TrainingLoss:
     linear. Noise is homoskedastic or fixed. Priors are normal, log-normal or gamma. The caller
     compares results with autograd, because the model's ``forward`` may depend on other parts.
 
-    Args:
-        model: An exact GP in training mode.
-        values: Vector of raw trained values, shared with the parameters; perturbed temporarily.
+    The model is in training mode. The vector of trained raw values shares its memory with the
+    parameters and is perturbed temporarily.
 
     Raises:
         UnknownPartError: The model has an unsupported part.
@@ -294,11 +293,6 @@ class _LogPrior:
 
     Log densities are linear combinations of 1, x, x^2, log x and log^2 x of natural values x. A
     temporary perturbation of ``values`` identifies the parameter that a prior's closure returns.
-
-    Args:
-        model: A model.
-        values: Vector of trained raw values, shared with the parameters.
-        pool: Natural values of the parameters.
     """
 
     def __init__(self, model: ExactGP, values: Tensor, pool: ParameterPool):

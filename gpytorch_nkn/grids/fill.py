@@ -18,15 +18,12 @@ _TOLERANCE, _ITERATIONS = 1e-4, 300  # conjugate gradients, where LU would be sl
 
 
 class SmoothInterpolants:
-    r"""Interpolate the missing cells of grids of a given shape.
+    r"""Interpolate the missing cells of grids of a given shape ``n_1 x ... x n_P``.
 
     L is the graph Laplacian of the grid (Neumann boundary conditions). The harmonic interpolant u
     minimises :math:`u^\top L u`: every missing cell is the mean of its neighbours. The biharmonic
     interpolant minimises :math:`u^\top L^2 u`, which also continues slopes; its values are clipped
     to the range of the known cells.
-
-    Args:
-        shape: Sizes ``n_1 x ... x n_P``.
 
     Reference: Damelin and Hoang (2018), On surface completion and image inpainting by biharmonic
     functions.

@@ -25,9 +25,7 @@ class ShrunkLogNormalPrior(Prior):
 
     .. math:: p(w) \propto \operatorname{LogNormal}(w \mid \mu, \sigma^2)\, \lambda e^{-\lambda w}
 
-    Args:
-        log_normal: The log-normal factor.
-        rate: :math:`\lambda`.
+    The arguments are the log-normal factor and :math:`\lambda`.
     """
 
     arg_constraints: dict[str, Any] = {}

@@ -18,11 +18,7 @@ class DelayedMatrix(LinearOperator):
 
     The covariance of many points may not fit into memory; means and variances do not need it.
     Batch operations and equal slices of rows and columns are lazy too. Gradients are recorded if
-    they were enabled at construction.
-
-    Args:
-        diagonal: Diagonals ``... x N``.
-        compute: Returns the matrices ``... x N x N``.
+    they were enabled at construction. ``compute`` returns the matrices.
     """
 
     def __init__(self, diagonal: Tensor, compute: Callable[[], Tensor]):

@@ -29,7 +29,6 @@ class ExactPosterior:
     Attributes:
         alpha: :math:`\alpha`, ``... x N``.
         factor: L, in the lower triangle of ``... x N x N``.
-        residual: The argument ``residual``.
 
     Raises:
         torch.linalg.LinAlgError: A matrix is not positive definite, even with jitter.
@@ -90,8 +89,7 @@ class ExactPosterior:
             \mu_b = r_b - \Lambda_{bb}^{-1} \alpha_b, \qquad
             \Sigma_b = \Lambda_{bb}^{-1}, \qquad \Lambda = K^{-1}
 
-        Args:
-            blocks: Indices of the values in each block, ``b``.
+        A block is given by the indices ``b`` of its values.
         """
         predictions = []
         for block in blocks:
@@ -103,10 +101,7 @@ class ExactPosterior:
     def alpha_without(self, blocks: Sequence[Tensor]) -> Tensor:
         """Return ``alpha`` with each of B blocks held out in turn, ``... x N x B``.
 
-        Entries in the held-out block are zero.
-
-        Args:
-            blocks: Indices of the values in each block, ``b``.
+        Blocks are as in :meth:`leave_blocks_out`. Entries in the held-out block are zero.
         """
         columns = []
         for block in blocks:

@@ -21,17 +21,14 @@ __all__ = [
 
 
 def gaussian_negative_log_likelihood(covariance: Tensor, residual: Tensor) -> Tensor:
-    r"""Return the negative log densities ``...`` of zero-mean Gaussian vectors.
+    r"""Return the negative log densities ``...`` of zero-mean Gaussian vectors ``... x N``.
 
     .. math:: \tfrac12 r^\top K^{-1} r + \tfrac12 \log|K| + \tfrac n2 \log 2\pi
 
     The gradient with respect to K, :math:`\tfrac12 (K^{-1} - K^{-1} r r^\top K^{-1})`, is computed
     with the value; the result is differentiable once. Matrices that are not finite, or not positive
-    definite with a jitter of 1e-6 of the mean diagonal, give infinity and a gradient of zero.
-
-    Args:
-        covariance: Symmetric matrices ``... x N x N``, noise included.
-        residual: Vectors ``... x N``.
+    definite with a jitter of 1e-6 of the mean diagonal, give infinity and a gradient of zero. The
+    covariance is ``... x N x N``, with noise.
 
     Reference: Rasmussen and Williams (2006), equations 2.30 and 5.9.
     """
@@ -63,12 +60,8 @@ def entrywise_negative_log_likelihood(
 ) -> Tensor:
     """Return :func:`gaussian_negative_log_likelihood` for the covariance ``matrix`` plus ``noise``.
 
-    The covariance, its Cholesky factor and its inverse share the memory of one matrix.
-
-    Args:
-        matrix: Symmetric matrices ``... x N x N``.
-        residual: Vectors ``... x N``.
-        noise: Noise variances ``... x N``.
+    The covariance, its Cholesky factor and its inverse share the memory of one matrix. Residuals
+    and noise variances are ``... x N``.
     """
     inputs = (residual, noise, *matrix.tensors)
     differentiate = any_needed(inputs)

@@ -46,12 +46,8 @@ class Evaluator(Protocol):
 class TileEvaluator:
     """Evaluator of a matrix in rectangular tiles, in as many threads as PyTorch uses.
 
-    Subclasses implement the values and the gradients of one tile.
-
-    Args:
-        num_rows, num_columns: Shape of the matrix.
-        symmetric: Evaluate the lower triangle only.
-        like: A tensor on the matrix's device.
+    Subclasses implement the values and the gradients of one tile. Of a symmetric matrix, only the
+    lower triangle is evaluated. ``like`` is a tensor on the matrix's device.
     """
 
     def __init__(self, num_rows: int, num_columns: int, symmetric: bool, like: Tensor):

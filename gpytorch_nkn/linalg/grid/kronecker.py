@@ -20,9 +20,7 @@ _ROUNDING = 100  # largest asymmetry due to rounding, in eps times the largest e
 def kronecker_multiply(factors: Sequence[Tensor], array: Tensor) -> Tensor:
     r"""Multiply an array by :math:`M_1 \otimes \dots \otimes M_P`: ``... x m_1 x ... x m_P``.
 
-    Args:
-        factors: Matrices ``... x m_p x n_p``.
-        array: ``... x n_1 x ... x n_P``; batch dimensions broadcast.
+    Factors are ``... x m_p x n_p`` and the array is ``... x n_1 x ... x n_P``; batches broadcast.
     """
     num_dims = len(factors)
     # start with dimensions that shrink most, so that later products are smaller
@@ -82,11 +80,9 @@ def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class KroneckerEigen:
-    r"""Eigendecomposition of :math:`K_1 \otimes \dots \otimes K_P`.
+    r"""Eigendecomposition of :math:`K_1 \otimes \dots \otimes K_P`, factors ``... x n_p x n_p``.
 
-    Args:
-        factors: Symmetric positive semi-definite matrices ``... x n_p x n_p``. Negative
-            eigenvalues within rounding errors are set to zero.
+    Negative eigenvalues within rounding errors are set to zero.
 
     Attributes:
         values: Eigenvalues ``... x n_p`` of each factor.

@@ -30,11 +30,6 @@ class StructureKernel(BatchKernel):
         self.kernels = nn.ModuleList(kernels)
         self.register_buffer("members", members)
 
-    @property
-    def is_stationary(self) -> bool:
-        """Whether all kernels are stationary."""
-        return all(kernel.is_stationary for kernel in self.kernels)
-
     def expand_batch(self, *sizes: torch.Size | tuple[int, ...] | int) -> StructureKernel:
         """Return a copy of the kernel with the given batch shape."""
         size = sizes[0] if len(sizes) == 1 else sizes

@@ -24,11 +24,8 @@ class GridPosterior:
     Cross-covariances are products over the dimensions. With the coefficients c of a point's
     cross-covariance in the eigenbasis, :math:`k_*^\top A_{oo}^{-1} k_*` is
     :math:`c^\top D c - s^\top (A^{-1})_{hh}^{-1} s`. D is the inverse of the spectrum plus noise,
-    and s the part of :math:`A^{-1} k_*` at the missing cells.
-
-    Args:
-        system: Covariance and observed cells.
-        residual: Targets minus prior mean ``... x n_1 x ... x n_P``, zero at missing cells.
+    and s the part of :math:`A^{-1} k_*` at the missing cells. Residuals, the targets minus the
+    prior mean, are ``... x n_1 x ... x n_P`` and zero at missing cells.
     """
 
     def __init__(self, system: PartialKronecker, residual: Tensor):

@@ -33,11 +33,6 @@ class FeatureSumKernel(FeatureKernel):
         """Whether a kernel has a residual covariance."""
         return any(kernel.has_residual for kernel in self.kernels)
 
-    @property
-    def is_stationary(self) -> bool:
-        """Whether all kernels are stationary."""
-        return all(kernel.is_stationary for kernel in self.kernels)
-
     def low_rank_map(self) -> Features:
         """Return a function from inputs to features and residual variances."""
         maps = [kernel.low_rank_map() for kernel in self.kernels]
