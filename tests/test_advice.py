@@ -343,14 +343,6 @@ def _(told):
     fit_best_of(model, restarts=2, initialize=start, recipe=SHORT)
 
 
-@advice("train the original model, or make a model of detached data")
-def _(told):
-    inputs = X.clone().requires_grad_()
-    with told():
-        bo.fit_bo_model(SingleTaskGP(inputs, Y))
-    bo.fit_bo_model(SingleTaskGP(inputs.detach(), Y), fresh_starts=0, max_iterations=2)
-
-
 @advice("give each model its own kernel")
 def _(told):
     kernel = RBFKernel()
