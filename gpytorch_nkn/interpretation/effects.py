@@ -23,11 +23,11 @@ from gpytorch_nkn.interpretation.averages import (
     set_columns,
 )
 from gpytorch_nkn.interpretation.source import (
-    NetworkEstimator,
-    TableEstimator,
     check_one_output,
     class_units,
     fitted_processes,
+    is_estimator,
+    is_series,
 )
 from gpytorch_nkn.interpretation.units import Z95, Units, means_text
 
@@ -171,7 +171,7 @@ def effects(
     with evaluating(gp.model):
         inputs = raw_inputs(gp.model).cpu().numpy()
         inputs = inputs[0] if inputs.ndim > 2 else inputs  # members of an ensemble share them
-        if isinstance(model, NetworkEstimator):
+        if is_estimator(model):
             inputs = gp.units.x_offset + gp.units.x_scale * inputs
         units = gp.units.named(columns).with_categories(categories, inputs)
         average = Averages(processes, inputs)
@@ -183,7 +183,7 @@ def _check_model(model: Any) -> None:
         raise TypeError(
             f"Expected a model, got {type(model).__name__}; its last step is pipeline[-1]."
         )
-    if isinstance(model, NetworkEstimator) and not isinstance(model, TableEstimator):
+    if is_estimator(model) and is_series(model):
         covariates = getattr(model, "covariates_", None)
         if covariates is None or not covariates.names:
             raise TypeError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,34 +26,18 @@ from gpytorch_nkn.linalg import ExactPosterior
 
 __all__ = [
     "FittedGP",
-    "NetworkEstimator",
     "Source",
-    "TableEstimator",
     "check_one_output",
     "fitted_gp",
     "fitted_processes",
     "is_ensemble",
+    "is_estimator",
+    "is_series",
     "source_of",
 ]
 
 _YEAR = 365.2425  # days
 _GAUSSIAN = (GaussianLikelihood, FixedNoiseGaussianLikelihood, HadamardGaussianLikelihood)
-
-
-@runtime_checkable
-class NetworkEstimator(Protocol):
-    """Estimator with a Gaussian process in ``model_``."""
-
-    structure: Any
-
-    def fit(self, X: Any, y: Any, /) -> Any: ...
-
-
-@runtime_checkable
-class TableEstimator(NetworkEstimator, Protocol):
-    """Estimator for tables, with names of input columns in ``columns_``."""
-
-    def standardised_inputs(self, X: Any, /) -> Any: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +126,7 @@ class FittedGP:
     @property
     def is_series(self) -> bool:
         """Whether the first column is time, and the others are covariates."""
-        return self.inputs.size(-1) == 1 or _is_series(self.estimator)
+        return self.inputs.size(-1) == 1 or is_series(self.estimator)
 
     @property
     def time(self) -> Tensor:
@@ -341,7 +325,7 @@ def _unwrap(model: Any) -> tuple[Any, ExactGP]:
     """Return the estimator, if any, and its model, in long form for multitask models."""
     original, estimator = model, None
     model = getattr(model, "model", model)  # a trainer's result has the attribute
-    if isinstance(original, NetworkEstimator):
+    if is_estimator(original):
         if hasattr(original, "estimators_"):
             raise TypeError(
                 f"Expected a model of one output, got {type(original).__name__} with "
@@ -394,12 +378,12 @@ def _kernel_inputs(model: ExactGP, estimator: Any, x: Any, like: Tensor, units: 
             # as for training inputs; otherwise InputPerturbation would multiply the points
             return inputs if transform is None else transform.preprocess_transform(inputs)
     # arrays of the used columns, such as effects() passes
-    is_time = columns == 1 and _is_series(estimator)
+    is_time = columns == 1 and is_series(estimator)
     if not is_time and isinstance(x, np.ndarray | Tensor) and x.shape[-1] == columns:
         rows = _as_inputs(x, like.double(), columns)
         offset, scale = (torch.as_tensor(v).to(rows) for v in (units.x_offset, units.x_scale))
         return ((rows - offset) / scale).to(like)
-    if isinstance(estimator, TableEstimator):
+    if not is_series(estimator):
         return torch.as_tensor(estimator.standardised_inputs(x)).to(like)
     if columns == 1:
         return torch.as_tensor(estimator.standardised_time(x)).to(like).unsqueeze(-1)
@@ -410,8 +394,14 @@ def _kernel_inputs(model: ExactGP, estimator: Any, x: Any, like: Tensor, units: 
     )
 
 
-def _is_series(estimator: Any) -> bool:
-    return estimator is not None and not isinstance(estimator, TableEstimator)
+def is_estimator(model: Any) -> bool:
+    """Return whether a model is an estimator, with a Gaussian process in ``model_``."""
+    return hasattr(model, "structure") and hasattr(model, "fit")
+
+
+def is_series(estimator: Any) -> bool:
+    """Return whether an estimator, or None, is of a series."""
+    return estimator is not None and not hasattr(estimator, "standardised_inputs")
 
 
 def _units_of(estimator: Any, model: ExactGP, *, with_outcomes: bool = True) -> Units:
@@ -432,10 +422,10 @@ def _units_of(estimator: Any, model: ExactGP, *, with_outcomes: bool = True) -> 
     y_offset, y_scale = (
         float(getattr(estimator, n, v)) for n, v in (("y_offset_", 0), ("y_scale_", 1))
     )
-    name = "transform_" if _is_series(estimator) else "y_transform_"
+    name = "transform_" if is_series(estimator) else "y_transform_"
     link = getattr(estimator, name, None)
     link = None if link is None or link.is_identity else link
-    if not _is_series(estimator):
+    if not is_series(estimator):
         categories, names = getattr(estimator, "categories_", {}), estimator.columns_
         codes = {n: dict(enumerate(categories[c])) for n, c in enumerate(names) if c in categories}
         x_offset, x_scale = estimator.x_offset_, estimator.x_scale_

@@ -65,11 +65,7 @@ class Trainer:
         return total
 
     def epoch(
-        self,
-        x: Tensor,
-        targets: Tensor,
-        factor: Callable[[float], float] = lambda share: 1.0,
-        end: float = math.inf,
+        self, x: Tensor, targets: Tensor, factor: Callable[[float], float], end: float
     ) -> float:
         """Train for one epoch, in random batches of nearly equal size; return the mean loss.
 
@@ -91,12 +87,7 @@ class Trainer:
         return float(total) / num_rows
 
     def cycle(
-        self,
-        x: Tensor,
-        targets: Tensor,
-        length: int,
-        end: float = math.inf,
-        on_epoch: Callable[[], object] = lambda: None,
+        self, x: Tensor, targets: Tensor, length: int, end: float, on_epoch: Callable[[], object]
     ) -> None:
         """Train for ``length`` epochs, with learning rates that decrease to zero along a cosine.
 
