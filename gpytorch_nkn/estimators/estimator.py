@@ -141,8 +141,8 @@ progress: Show a progress bar on a terminal.
     def _check_training_options(self) -> None:
         """Raise an error if a training option is invalid."""
         options = self.get_params(deep=False)
-        recipe, budget, n_jobs = options["recipe"], options["budget"], options["n_jobs"]
-        for name in ("priors", "progress"):
+        recipe, budget, n_jobs = options.get("recipe"), options["budget"], options.get("n_jobs", 1)
+        for name in ("priors", "progress", "early_stopping"):
             if not isinstance(options.get(name, True), bool | np.bool_):
                 raise TypeError(f"{name} must be True or False, got {options[name]!r}.")
         if not (recipe is None or isinstance(recipe, Recipe)):

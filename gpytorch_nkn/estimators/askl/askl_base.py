@@ -231,12 +231,7 @@ gamma_: Parameter of the RBF kernel from which initial frequencies were drawn.
         check_number("gamma", self.gamma, positive=True, words=("auto",))
         check_number("weight_penalty", self.weight_penalty, positive=False)
         check_number("feature_penalty", self.feature_penalty, positive=False)
-        if self.budget is not None:
-            check_number("budget", self.budget, positive=True)
-        for name in ("early_stopping", "progress"):
-            value = getattr(self, name)
-            if not isinstance(value, bool | np.bool_):
-                raise TypeError(f"{name} must be True or False, got {value!r}.")
+        self._check_training_options()
         device: Any = self.device
         if device is not None and not isinstance(device, str | torch.device):
             raise TypeError(f"device must be the name of a torch device or None, got {device!r}.")

@@ -46,7 +46,6 @@ _ADVICE = (
     "its time grows with the cube of the number of points, to minutes for 4,500. Faster: effects "
     "alone, or a report on a model of some of the points."
 )
-_SAMPLES = 5  # draws of the forecast
 _TASK_POINTS, _TASK_DRAWS, _TASK_PAIRS = 1000, 500, 6  # limits for the correlations of tasks
 _EFFECTS = 6  # largest number of figures of main effects, and of pairs
 _HISTORY, _SHOWN_POINTS = 4, 30  # horizons, and least number of points, shown before a forecast
@@ -76,7 +75,6 @@ class Forecast:
     mean: np.ndarray  #: M; the median under a transform of the targets
     lower: np.ndarray  #: ends M of the 95 % interval of new observations (of counts: of the rate)
     upper: np.ndarray
-    samples: np.ndarray  #: draws 5 x M of the function without noise
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -159,15 +157,11 @@ class Report(Findings):
                 train=(self.x[shown], self.y[shown]), x_label=self._x_label(),
                 y_label=self._y_label(),
             )  # fmt: skip
-            for path in forecast.samples:
-                ax.plot(forecast.x, path, color=plotting.PALETTE[2], linewidth=0.8, alpha=0.7)
 
         centre = "mean" if self.units.link is None else "median"
         counts = self.units.targets == "the rate"
-        note = render(
-            "note_continuation", centre=centre, counts=counts, draws=len(forecast.samples)
-        )
-        figure = Sketch("Continuation of the series, with draws from the posterior", paint)
+        note = render("note_continuation", centre=centre, counts=counts)
+        figure = Sketch("Continuation of the series, with its interval", paint)
         return Block("Continuation", note=note, figures=(figure,))
 
     def _x_label(self) -> str:
@@ -283,7 +277,7 @@ def report(
         if dim > 1:
             influence = effects(model, max_effects=_EFFECTS, seed=seed, columns=gp.units.names)
         if gp.is_series:
-            x, y, sections, fit, forecast = _series(split, length, new_inputs, seed)
+            x, y, sections, fit, forecast = _series(split, length, new_inputs)
         else:
             x = gp.units.x_offset + gp.units.x_scale * gp.inputs.double().cpu().numpy()
         bar.update()
@@ -333,7 +327,7 @@ def _continuation(gp: FittedGP, horizon: Any, future: Any) -> tuple[float, Tenso
 
 
 def _series(
-    split: Decomposition, length: float, ahead: Tensor | None, seed: int
+    split: Decomposition, length: float, ahead: Tensor | None
 ) -> tuple[np.ndarray, np.ndarray, list[Section], ComponentCurve, Forecast | None]:
     gp, units = split.gp, split.gp.units
     geometry, has_covariates = Geometry.of(gp.time), gp.inputs.size(-1) > 1
@@ -359,34 +353,22 @@ def _series(
         sections.append(Section(title, tuple(sentences), terms, share, improves, curve))
     if not has_covariates:
         ahead = torch.as_tensor(past).to(gp.inputs).unsqueeze(-1)
-    forecast = None if ahead is None else _forecast(split, ahead, seed)
+    forecast = None if ahead is None else _forecast(split, ahead)
     y, mean, lower, upper = map(units.original, (y, total.mean, total.lower, total.upper))
     fit = replace(total, mean=mean, lower=lower, upper=upper, data=(times, y))
     return times, y, sections, fit, forecast
 
 
-def _forecast(split: Decomposition, inputs: Tensor, seed: int) -> Forecast:
+def _forecast(split: Decomposition, inputs: Tensor) -> Forecast:
     gp = split.gp
     posterior = split.posterior_at(inputs)
     noise = gp.new_noise * gp.units.y_scale**2
     factor = float(getattr(gp.estimator, "calibration_factor_", 1.0))
     mean = posterior.total_mean.double().cpu().numpy()
     std = factor * (posterior.total_variance.double().cpu().numpy() + noise) ** 0.5
-    draws = mean + factor * _centred_draws(split, inputs, _SAMPLES, seed)
-    parts = (mean, mean - Z95 * std, mean + Z95 * std, draws)
+    parts = (mean, mean - Z95 * std, mean + Z95 * std)
     times = gp.to_times(inputs[:, 0].double().cpu().numpy())
     return Forecast(times, *map(gp.units.original, parts))
-
-
-def _centred_draws(split: Decomposition, inputs: Tensor, count: int, seed: int) -> np.ndarray:
-    """Draw functions ``count x M`` minus their mean at inputs ``M x D``, in units of the data."""
-    gp = split.gp
-    with torch.no_grad():
-        whitened = gp.posterior.whiten(gp.kernel(inputs, gp.inputs).to_dense())
-        covariance = gp.kernel(inputs).to_dense() - whitened.mT @ whitened
-    root = psd_root(covariance.double().cpu())
-    draws = root @ normal((root.size(-1), count), torch.Generator().manual_seed(seed))
-    return float(gp.units.y_scale) * draws.mT.numpy()
 
 
 def _task_correlations(split: Decomposition, seed: int) -> list[str]:
@@ -402,8 +384,13 @@ def _task_correlations(split: Decomposition, seed: int) -> list[str]:
     rows = gp.inputs[:: -(-len(gp.inputs) * len(tasks) // _TASK_POINTS)]
     points = rows.repeat(len(tasks), 1)
     points[:, column] = tasks.repeat_interleave(len(rows))
-    mean = split.posterior_at(points).total_mean.double().cpu().numpy()
-    draws = mean + _centred_draws(split, points, _TASK_DRAWS, seed)
+    mean = split.posterior_at(points).total_mean
+    with torch.no_grad():
+        whitened = gp.posterior.whiten(gp.kernel(points, gp.inputs).to_dense())
+        covariance = gp.kernel(points).to_dense() - whitened.mT @ whitened
+    root = float(gp.units.y_scale) * psd_root(covariance.double().cpu())
+    noise = normal((len(root), _TASK_DRAWS), torch.Generator().manual_seed(seed))
+    draws = (mean.double().cpu() + (root @ noise).mT).numpy()
     values = np.stack([np.corrcoef(draw.reshape(len(tasks), -1)) for draw in draws])
     values[~np.isfinite(values)] = 0.0  # of a constant task
     middle, lower, upper = np.quantile(values, [0.5, 0.025, 0.975], axis=0)

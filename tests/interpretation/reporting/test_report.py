@@ -66,9 +66,6 @@ def test_a_forecaster_is_continued_by_its_own_predictions():
     mean, std = made.predict(found.forecast.x, return_std=True)
     np.testing.assert_allclose(found.forecast.mean, mean, atol=1e-6)
     np.testing.assert_allclose(found.forecast.upper, mean + 1.959964 * std, rtol=1e-5)
-    assert found.forecast.samples.shape == (5, found.forecast.x.size)
-    errors = (found.forecast.samples - mean) / std
-    assert 0.3 < math.sqrt(np.square(errors).mean()) < 1.7
     np.testing.assert_allclose(found.y, season(40))
 
 
@@ -179,9 +176,6 @@ def test_equal_seeds_give_equal_pages(tmp_path):
     assert deep.read_text(encoding="utf-8") == found.to_html()
     with pytest.raises(ValueError, match="path must end in .html, got 'x.json'"):
         found.save(tmp_path / "x.json")
-    draws = [report(seasonal_gp(20), seed=seed).forecast.samples for seed in (3, 3, 4)]
-    np.testing.assert_array_equal(draws[0], draws[1])
-    assert np.abs(draws[0] - draws[2]).max() > 1e-3
 
 
 WRONG = {
