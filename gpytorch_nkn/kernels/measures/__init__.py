@@ -1,35 +1,20 @@
 """Spectral measures of kernels, from which random features are drawn."""
 
 from gpytorch_nkn.kernels.measures.measures import (
-    Constant,
+    Constant as Constant,
     Draws,
-    Linear,
+    Linear as Linear,
     Measure,
-    Pairs,
+    Pairs as Pairs,
     RandomFeatures,
-    allocated,
-    complex_exponential,
-    flat,
-    matern,
-    periodic,
-    rational_quadratic,
-    rbf,
-    spectral_component,
+    allocated as allocated,
+    complex_exponential as complex_exponential,
+    flat as flat,
+    matern as matern,
+    periodic as periodic,
+    rational_quadratic as rational_quadratic,
+    rbf as rbf,
+    spectral_component as spectral_component,
 )
 
-__all__ = [
-    "Constant",
-    "Draws",
-    "Linear",
-    "Measure",
-    "Pairs",
-    "RandomFeatures",
-    "allocated",
-    "complex_exponential",
-    "flat",
-    "matern",
-    "periodic",
-    "rational_quadratic",
-    "rbf",
-    "spectral_component",
-]
+__all__ = ["Draws", "Measure", "RandomFeatures"]

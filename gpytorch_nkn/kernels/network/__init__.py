@@ -1,25 +1,20 @@
 """Neural Kernel Networks and their presets."""
 
-from gpytorch_nkn.kernels.network.convex_weights import OUTPUT_WEIGHTS, convex_weights
+from gpytorch_nkn.kernels.network.convex_weights import (
+    OUTPUT_WEIGHTS as OUTPUT_WEIGHTS,
+    convex_weights as convex_weights,
+)
 from gpytorch_nkn.kernels.network.neural_kernel_network import NeuralKernelNetwork
-from gpytorch_nkn.kernels.network.parts import kernel_values
-from gpytorch_nkn.kernels.network.presets import mixed_parts, with_outputscale
+from gpytorch_nkn.kernels.network.parts import kernel_values as kernel_values
+from gpytorch_nkn.kernels.network.presets import (
+    mixed_parts as mixed_parts,
+    with_outputscale as with_outputscale,
+)
 from gpytorch_nkn.kernels.network.vocabulary import (
-    NETWORKS,
-    check_name,
-    named_kernel,
-    named_network,
+    NETWORKS as NETWORKS,
+    check_name as check_name,
+    named_kernel as named_kernel,
+    named_network as named_network,
 )
 
-__all__ = [
-    "NETWORKS",
-    "OUTPUT_WEIGHTS",
-    "NeuralKernelNetwork",
-    "check_name",
-    "convex_weights",
-    "kernel_values",
-    "mixed_parts",
-    "named_kernel",
-    "named_network",
-    "with_outputscale",
-]
+__all__ = ["NeuralKernelNetwork"]

@@ -1,12 +1,16 @@
 """Kronecker-structured covariances on grids, complete or with missing cells."""
 
 from gpytorch_nkn.linalg.grid.grid_likelihood import GridLikelihood, HeldOutBlocks
-from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen, kronecker_multiply, outer_product
+from gpytorch_nkn.linalg.grid.kronecker import (
+    KroneckerEigen,
+    kronecker_multiply,
+    outer_product as outer_product,
+)
 from gpytorch_nkn.linalg.grid.partial_kronecker import (
     PartialGrid,
     PartialKronecker,
-    put_slices,
-    take_slices,
+    put_slices as put_slices,
+    take_slices as take_slices,
 )
 
 __all__ = [
@@ -16,7 +20,4 @@ __all__ = [
     "PartialGrid",
     "PartialKronecker",
     "kronecker_multiply",
-    "outer_product",
-    "put_slices",
-    "take_slices",
 ]
