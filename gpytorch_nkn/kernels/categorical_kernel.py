@@ -17,9 +17,9 @@ def _values(x1: Tensor, x2: Tensor, lengthscale: Tensor) -> Tensor:
     exponent: Tensor | float = 0.0
     for column in range(x1.size(-1)):
         index = column if lengthscale.size(-1) > 1 else 0
-        left, right = x1[..., [column]], x2[..., [column]].mT
+        left, right = x1[..., column, None], x2[..., column, None].mT
         differ = (left != right) + 0 * (left - right)  # NaN if an input is not finite
-        exponent = exponent - differ / lengthscale[..., [index]]
+        exponent = exponent - differ / lengthscale[..., index, None]
     assert isinstance(exponent, Tensor)
     return (exponent / x1.size(-1)).exp()
 

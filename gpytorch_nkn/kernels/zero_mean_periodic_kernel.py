@@ -78,9 +78,9 @@ class ZeroMeanPeriodicKernel(FormulaKernel):
         parameters = self.lengthscale, self.period_length
         product: Tensor | None = None
         for column in range(x1.size(-1)):
-            of_column = [p[..., [column if p.size(-1) > 1 else 0]] for p in parameters]
-            left = x1[..., [column]]
-            right = left if x1 is x2 else x2[..., [column]]
+            of_column = [p[..., column if p.size(-1) > 1 else 0, None] for p in parameters]
+            left = x1[..., column, None]
+            right = left if x1 is x2 else x2[..., column, None]
             values = formula_values(self.formula, of_column, left, right, diag)
             product = values if product is None else product * values
         assert product is not None

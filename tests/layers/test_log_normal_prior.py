@@ -33,12 +33,13 @@ def test_the_density_is_highest_at_the_mode():
 def test_a_shrunk_one_is_expanded_copied_and_moved(device):
     prior = ShrunkLogNormalPrior(log_normal_prior(0.2, 1.5), 2.0)
     wide = prior.expand(torch.Size([4, 3])).float().to(device)
-    x = torch.tensor([0.1, 0.5, 2.0], dtype=torch.float32)
+    x = torch.tensor([0.1, 0.5, 2.0], dtype=torch.float32, device=device)
     for one in (wide, copy.deepcopy(wide), pickle.loads(pickle.dumps(wide))):
         draws = one.sample(torch.Size([5]))
         assert draws.shape == (5, 4, 3) and draws.device == device and (draws > 0).all()
         assert one.log_prob(x).dtype == torch.float32 and one.batch_shape == (4, 3)
-        density = torch.distributions.LogNormal(math.log(0.2) + 1.5**2, 1.5).log_prob(x.double())
+        mean, std = torch.tensor([math.log(0.2) + 1.5**2, 1.5], device=device)
+        density = torch.distributions.LogNormal(mean, std).log_prob(x.double())
         expected = density + math.log(2) - 2 * x.double()
         torch.testing.assert_close(one.log_prob(x)[0].double(), expected, rtol=1e-5, atol=1e-5)
     with pytest.raises(NotImplementedError):
@@ -48,7 +49,7 @@ def test_a_shrunk_one_is_expanded_copied_and_moved(device):
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_densities_and_gradients_match_torch(shape, dtype, device):
-    loc, scale = torch.tensor([-4.0, 0.3, 2.0]), torch.tensor([0.2, 1.5, 3.0])
+    loc, scale = torch.tensor([[-4.0, 0.3, 2.0], [0.2, 1.5, 3.0]], device="cpu")
     x = torch.tensor([1e-30, 1e-3, 0.4, 7.0, 1e6], dtype=dtype).view(5, *[1] * len(shape))
     x = x.expand(5, *shape).to(device).requires_grad_()
     for number in range(3):
