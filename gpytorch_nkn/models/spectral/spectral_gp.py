@@ -15,13 +15,12 @@ from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
 from gpytorch.lazy import LazyEvaluatedKernelTensor
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
-from linear_operator import to_dense, to_linear_operator
 from linear_operator.operators import LinearOperator, ZeroLinearOperator
 from torch import Tensor
 
 from gpytorch_nkn.kernels import BatchPredictionStrategy, FeatureKernel, NonStationarySpectralKernel
 from gpytorch_nkn.linalg import check_counts
-from gpytorch_nkn.models.base_gp import FEW_POINTS, ExactBaseGP
+from gpytorch_nkn.models.base_gp import ExactBaseGP
 from gpytorch_nkn.models.common import check_forward
 from gpytorch_nkn.models.inducing_points import (
     InducingFeatureKernel,
@@ -134,6 +133,7 @@ class SpectralGP(ExactBaseGP):
             kernel.to(inputs).initialize(center=center.expand(*batch_shape, 1, num_columns))
         self.covar_module = kernel
         if dense:
+            kernel.low_rank = False
             self.covar_module = AdditiveKernel(self.make_rbf_kernel(), kernel)
             self.covar_module.prediction_strategy = BatchPredictionStrategy  # also for its parts
         elif rbf:
@@ -183,9 +183,6 @@ class SpectralGP(ExactBaseGP):
         GPyTorch's setting for lazy covariances is not used, because it acts on all threads.
         """
         kernel, mean = self.covar_module, self.mean_module(x)
-        dense = not isinstance(kernel, FeatureKernel)
-        if dense and (self.training or (x.requires_grad and x.size(-2) <= FEW_POINTS)):
-            return LowRankNormal(mean, to_linear_operator(self._values(x, x)))
         if (columns := kernel.active_dims) is not None:  # of a kernel of `simplify`
             x = x.index_select(-1, columns)
         return LowRankNormal(mean, LazyEvaluatedKernelTensor(x, x, kernel=kernel))
@@ -199,12 +196,6 @@ class SpectralGP(ExactBaseGP):
         """As in GPyTorch."""
         with settings.prior_mode():
             return super().get_fantasy_model(*args, **kwargs)
-
-    def _values(self, x1: Tensor, x2: Tensor) -> Tensor:
-        # the sum of dense parts, because linear_operator factorises dense plus low-rank matrices
-        kernel = self.covar_module
-        kernels = kernel.kernels if isinstance(kernel, AdditiveKernel) else [kernel]
-        return sum(to_dense(kernel(x1, x2)) for kernel in kernels)
 
     def _get_test_prior_mean_and_covariances(
         self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any

@@ -155,12 +155,12 @@ def test_probabilities_follow_the_fitted_loss():
 
 
 @pytest.mark.parametrize(
-    ("device", "error", "match"),
+    ("name", "error", "match"),
     [(3, TypeError, "device must be"), ("quantum", RuntimeError, "device string: quantum")],
 )
-def test_wrong_devices_are_named(device, error, match):
+def test_wrong_devices_are_named(name, error, match):
     with pytest.raises(error, match=match):
-        classifier(device=device).fit(*rings(40))
+        classifier(device=name).fit(*rings(40))
 
 
 def test_few_rows_copies_and_rare_classes_are_no_trouble():
