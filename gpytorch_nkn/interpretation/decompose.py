@@ -117,18 +117,11 @@ class Decomposition:
     expansion: Expansion
     gp: FittedGP
 
-    @property
-    def negligible(self) -> np.ndarray:
-        """Whether each component ``J`` may be noise, because it improves no predictions."""
-        return np.asarray(~self.improves.any(-1))
-
     def __str__(self) -> str:
         lines = [f"{'explained':>10} {'error':>10} {'share':>8}  component"]
-        rows = zip(
-            self.components, self.explained, self.errors, self.shares, self.negligible, strict=True
-        )
-        for part, explained, error, share, negligible in rows:
-            note = " (may be noise)" if negligible else ""
+        numbers: Any = (self.explained, self.errors, self.shares, self.improves.any(-1))
+        for part, explained, error, share, helps in zip(self.components, *numbers, strict=True):
+            note = "" if helps else " (may be noise)"
             lines.append(f"{explained:>10.2%} {error:>10.4g} {share:>8.1%}  {part.name}{note}")
         return "\n".join([*lines, means_text(self.gp.task_means)]).rstrip()
 

@@ -94,8 +94,9 @@ def check_sums(decomposition, mean, covariance, x, tolerance=1e-6):
         posterior.total_variance / scale, variance / scale, rtol=0, atol=tolerance
     )
     assert decomposition.shares.sum() == pytest.approx(1.0)
-    numbers = (decomposition.explained, decomposition.errors, decomposition.negligible)
-    assert all(value.shape == (count,) for value in (*numbers, decomposition.shares))
+    numbers = (decomposition.explained, decomposition.errors, decomposition.shares)
+    assert all(value.shape == (count,) for value in numbers)
+    assert decomposition.improves.shape == (count, 2)
     assert not posterior.mean.requires_grad
 
 
@@ -151,7 +152,7 @@ def test_components_do_not_depend_on_the_units_of_an_output():
         found.append(decompose(model))
     first, second = found
     assert [part.name for part in first.components] == [part.name for part in second.components]
-    assert (first.negligible == second.negligible).all() and not first.negligible[:2].any()
+    assert (first.improves == second.improves).all() and first.improves[:2].any(-1).all()
 
 
 def test_batches_of_processes():

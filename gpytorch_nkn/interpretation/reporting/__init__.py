@@ -2,10 +2,6 @@
 
 from gpytorch_nkn.interpretation.reporting.class_report import ClassReport
 from gpytorch_nkn.interpretation.reporting.report import Report, report
-from gpytorch_nkn.interpretation.reporting.report_search import (
-    SearchReport,
-    SearchSlice,
-    report_search,
-)
+from gpytorch_nkn.interpretation.reporting.report_search import SearchReport, report_search
 
-__all__ = ["ClassReport", "Report", "SearchReport", "SearchSlice", "report", "report_search"]
+__all__ = ["ClassReport", "Report", "SearchReport", "report", "report_search"]

@@ -40,7 +40,7 @@ from gpytorch_nkn.interpretation.units import (
     three_digits,
 )
 
-__all__ = ["SearchReport", "SearchSlice", "report_search"]
+__all__ = ["SearchReport", "report_search"]
 
 _GRID = 101  # points of a slice
 _SLICES = 6
