@@ -84,7 +84,8 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         model_: The member with the largest weight; its inputs are standardised columns. It has a
             Gaussian process for each class, whose targets are positive for rows of the class.
         held_out_log_loss_: Mean log loss of held-out rows of the fit. With 15 or more rows, the
-            hyperparameters are learned without the held-out rows.
+            hyperparameters are learned without the held-out rows; the weights are learned from
+            them, so that the loss of new rows is somewhat larger.
         held_out_: Labels ``N`` of the held-out rows, as indices in ``classes_``, and predicted
             class probabilities ``N x K``, without ``class_weight``.
 
