@@ -210,17 +210,17 @@ def plain_markdown(app, name, source):
 
 def add_breaks(app, pagename, templatename, context, doctree):
     """Let names in code, titles and menus continue on a new line after a point, not in a word."""
+    words = re.compile(r"[_.](?!$)|(?<=[a-z])(?=[A-Z])")
 
     def broken(match):
         points = re.sub(r"(\w[.=(,/\[]+)(?=[^\W\d])", r"\1<wbr>", match[2])
-        return match[1] + re.sub(r"\w{20,}", lambda w: re.sub("_(?!$)", "_<wbr>", w[0]), points)
+        return match[1] + re.sub(r"\w{20,}", lambda w: words.sub(r"\g<0><wbr>", w[0]), points)
 
     for key, tag in (("body", r'<span class="pre">|<h1>'), ("furo_navigation_tree", r"<a [^>]*>")):
         if context.get(key):
             context[key] = re.sub(rf"({tag})([^<>]{{16,}})(?=<)", broken, context[key])
     for neighbour in filter(None, (context.get("prev"), context.get("next"))):
         if re.fullmatch(r"[\w.]{16,}", neighbour["title"]):  # a name
-            words = re.compile(r"[_.](?!$)|(?<=[a-z])(?=[A-Z])")
             neighbour["title"] = words.sub(r"\g<0><wbr>", neighbour["title"])
 
 
