@@ -69,7 +69,7 @@ def coordinate_sweep_initial_conditions(
 
     Raises:
         ValueError: The shapes of ``incumbent`` or ``bounds`` are wrong, a value is not finite, or
-            a fixed feature is out of range or has several values.
+            a fixed feature is out of range.
         NotImplementedError: ``acq_function`` is a one-shot acquisition function (knowledge
             gradient), for which BoTorch has generators.
 
@@ -153,11 +153,6 @@ def _fixed_values(
     """Return the values of the fixed input dimensions, with non-negative indices as keys."""
     fixed = {}
     for index, value in (fixed_features or {}).items():
-        if isinstance(value, Tensor) and value.numel() != 1:
-            raise ValueError(
-                f"Each fixed feature must have one value, got shape {tuple(value.shape)} for "
-                f"dimension {index}."
-            )
         if not -num_dims <= index < num_dims:
             raise ValueError(
                 f"fixed_features must be indices of {num_dims} input dimensions, got {index}."

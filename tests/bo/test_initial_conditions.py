@@ -212,7 +212,6 @@ WRONG = [
     ({"incumbent": torch.ones(0, 3)}, r"at least one point, got shape \(0, 3\)"),
     ({"incumbent": torch.ones(1, 1, 3)}, r"got shape \(1, 1, 3\)"),
     ({"incumbent": torch.tensor([0.0, torch.nan, 3.0])}, "incumbent must be finite"),
-    ({"fixed_features": {0: torch.ones(4)}}, r"one value, got shape \(4,\) for dimension 0"),
     ({"fixed_features": {3: 1.0}}, "must be indices of 3 input dimensions, got 3"),
 ]
 
