@@ -217,7 +217,7 @@ class Linear(Layer):
                 f"Kernel values must have the dtype {self.raw_weight.dtype}, got {real.dtype}: "
                 "convert the network (.double(), .float()) or the inputs."
             )
-        weight, bias = self._weight_and_bias()
+        weight, bias = self.weight, self.bias
         if values.is_complex():  # apply real weights to interleaved real and imaginary parts
             parts = torch.view_as_real(values)
             mixed = weight @ parts.flatten(-2)
@@ -225,12 +225,6 @@ class Linear(Layer):
         else:
             out = weight @ values
         return out if bias is None else out + bias.unsqueeze(-1)
-
-    def _weight_and_bias(self) -> tuple[Tensor, Tensor | None]:
-        if not self.is_simplex:
-            return self.weight, self.bias
-        fractions, width = self.fractions, self.in_features
-        return fractions[..., :width], None if self.raw_bias is None else fractions[..., width]
 
     def extra_repr(self) -> str:
         simplex = ", weights='simplex'" if self.is_simplex else ""
