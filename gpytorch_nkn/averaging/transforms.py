@@ -239,21 +239,16 @@ def as_bounds(
 def candidate_transforms(
     option: str, values: np.ndarray, bounds: tuple[float, float] | None = None, *, prefix: str = ""
 ) -> list[Transform]:
-    """Return the candidate transforms of an option.
+    """Return the candidate transforms of an option, one of :data:`TRANSFORMS` or ``"auto"``.
 
     The origin and the end of a transform may lie outside the bounds. For ``"log1p"`` the distance
     is the resolution. For counts or targets on a bound it is 3/8 (``"sqrt"``, Anscombe 1948) or 1/2
     (``"logit"``) of the resolution. The resolution is 1 for integers without an upper bound,
     otherwise the smallest positive distance of a target from a bound.
     Bounds of counts, and bounds with targets on them, are closed. Targets are counts if they, the
-    lower bound and a finite upper bound are integers.
-
-    Args:
-        option: One of :data:`TRANSFORMS`, or ``"auto"``.
-        values: Targets ``N``.
-        bounds: Bounds of the targets. ``None`` means no bounds for ``"identity"`` and for
-            ``"auto"`` with negative targets, otherwise 0 and infinity.
-        prefix: Prefix of the argument names in messages.
+    lower bound and a finite upper bound are integers. Without ``bounds``, targets are unbounded for
+    ``"identity"`` and for ``"auto"`` with negative targets, otherwise between 0 and infinity.
+    Messages put ``prefix`` before the names of arguments.
     """
     has_bounds = bounds is not None
     smallest, largest = float(values.min()), float(values.max())

@@ -25,7 +25,6 @@ from gpytorch_nkn.fit.result import (
     copy_model as copy_model,
     evaluating as evaluating,
     in_mode as in_mode,
-    with_kernel as with_kernel,
 )
 from gpytorch_nkn.fit.session import (
     Best as Best,

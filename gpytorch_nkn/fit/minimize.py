@@ -289,12 +289,8 @@ def adam(
     """Take steps of Adam while time remains, and yield the loss before each step.
 
     If the loss or its gradient is not finite, Adam returns to the last finite point, resets its
-    momentum and halves its steps. It stops after 20 consecutive failures.
-
-    Args:
-        flat: The parameters, updated in place.
-        steps, rate: Number of steps, and learning rate of each step, counted from 0.
-        decays: Adam's betas.
+    momentum and halves its steps. It stops after 20 consecutive failures. ``rate`` returns the
+    learning rate of each step, counted from 0; ``decays`` are Adam's betas.
 
     Raises:
         ArithmeticError: The loss is not finite at the start.

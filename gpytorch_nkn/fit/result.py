@@ -158,20 +158,14 @@ def evaluating(model: nn.Module) -> AbstractContextManager[None]:
     return in_mode(model, training=False)
 
 
-def copy_model(model: ExactGP) -> ExactGP:
-    """Return a deep copy without prediction caches, whose graph tensors cannot be copied."""
-    return _copy(model, {})
+def copy_model(model: ExactGP, kernel: Kernel | None = None) -> ExactGP:
+    """Return a deep copy, with ``kernel`` itself as ``covar_module`` if given.
 
-
-def with_kernel(model: ExactGP, kernel: Kernel) -> ExactGP:
-    """Return :func:`copy_model`, with ``kernel`` itself as ``covar_module``."""
-    return _copy(model, {id(model.covar_module): kernel})
-
-
-def _copy(model: ExactGP, instead: dict[int, Any]) -> ExactGP:
+    Prediction caches, whose graph tensors cannot be copied, are cleared.
+    """
     modes = [(module, module.training) for module in model.modules()]
     model.train()  # clears GPyTorch's prediction caches
-    memo = dict(instead)
+    memo: dict[int, Any] = {} if kernel is None else {id(model.covar_module): kernel}
     for module, _ in modes:  # copying hundreds of empty hook dictionaries takes long
         for value in vars(module).values():
             if type(value) in (OrderedDict, dict, set) and not value:

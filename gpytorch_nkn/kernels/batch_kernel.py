@@ -96,24 +96,17 @@ class BatchKernel(Kernel):
         self,
         name: str,
         shape: Sequence[int],
-        constraint: Interval | None,
         start: float | Tensor | None = None,
         *,
         positive: bool = True,
     ) -> None:
         """Register the parameter ``raw_<name>`` of an attribute made by :func:`constrained`.
 
-        Args:
-            name, shape: Name of the attribute, and shape of the parameter.
-            constraint: Constraint; ``None`` for ``Positive``, or for none if ``positive=False``.
-            start: Start value, broadcast to ``shape``; ``None`` for a raw value of zero.
-            positive: Whether ``constraint=None`` means ``Positive``.
+        The start value is broadcast to ``shape``; ``None`` is a raw value of zero.
         """
         self.register_parameter(f"raw_{name}", nn.Parameter(torch.zeros(shape)))
-        if constraint is None and positive:
-            constraint = Positive()
-        if constraint is not None:
-            self.register_constraint(f"raw_{name}", constraint)
+        if positive:
+            self.register_constraint(f"raw_{name}", Positive())
         if start is None:
             return
         start = torch.as_tensor(start).detach()
@@ -121,11 +114,9 @@ class BatchKernel(Kernel):
             raise ValueError(
                 f"{name} must be a number or of shape {tuple(shape)}, got {tuple(start.shape)}."
             )
-        raw = start if constraint is None else constraint.inverse_transform(start)
-        if not bool(raw.isfinite().all()):
-            limits = "" if constraint is None else f" and within {constraint}"
-            limits = " and positive" if isinstance(constraint, Positive) else limits
-            raise ValueError(f"{name} must be finite{limits}, got {start.tolist()}.")
+        if not bool(start.isfinite().all()) or (positive and not bool((start > 0).all())):
+            kind = "finite and positive" if positive else "finite"
+            raise ValueError(f"{name} must be {kind}, got {start.tolist()}.")
         self.initialize(**{name: start.expand(shape)})
 
     def add_normal_prior(

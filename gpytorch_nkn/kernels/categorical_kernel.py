@@ -52,12 +52,7 @@ class CategoricalKernel(FormulaKernel):
 
 
 def categorical_columns(cat_dims: Iterable[int] | None, num_columns: int) -> tuple[int, ...]:
-    """Return the sorted, non-negative indices of categorical columns.
-
-    Args:
-        cat_dims: Indices; negative indices count from the last column. ``None`` for no column.
-        num_columns: Number of all columns.
-    """
+    """Return the sorted indices of categorical columns; negative ones count from the last."""
     indices: Any = () if cat_dims is None else cat_dims
     if isinstance(indices, Iterable):  # iterating over a kernel would not end
         indices = tuple(indices)

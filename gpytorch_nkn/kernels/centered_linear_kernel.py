@@ -44,5 +44,5 @@ class CenteredLinearKernel(FormulaKernel):
     def __init__(self, *, learn_center: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
         shape = (*self.batch_shape, 1, self.ard_num_dims or 1)
-        self.add_constrained("variance", shape, None)
+        self.add_constrained("variance", shape)
         self.register_parameter("center", nn.Parameter(torch.zeros(shape), learn_center))

@@ -78,8 +78,8 @@ class ChangePointKernel(BatchKernel):
         self.switch_dim = switch_dim
         self.kernels = nn.ModuleList(kernels)
         shape = (*self.batch_shape, 1, len(kernels) - 1)
-        self.add_constrained("location", shape, None, location, positive=False)
-        self.add_constrained("width", shape, None, width)
+        self.add_constrained("location", shape, location, positive=False)
+        self.add_constrained("width", shape, width)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Return values ``... x N x M`` (``... x N`` with ``diag``)."""

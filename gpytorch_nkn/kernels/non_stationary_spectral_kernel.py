@@ -130,7 +130,7 @@ class NonStationarySpectralKernel(FeatureKernel):
             phases = 2 * math.pi * torch.special.ndtr(draws[:, -1])
             self.register_parameter("phases", parameter(phases, False))
         self.register_parameter("center", parameter(torch.zeros(1, input_dim), False))
-        self.add_constrained("outputscale", self.batch_shape, None, 1.0)
+        self.add_constrained("outputscale", self.batch_shape, 1.0)
         mean = mean.to(self.raw_lengthscale)
         self.add_normal_prior("frequency_prior", frequency_prior, "mean_frequencies", mean)
         self.add_normal_prior("difference_prior", difference_prior, "half_differences", 0 * mean)

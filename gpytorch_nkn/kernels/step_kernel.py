@@ -81,8 +81,8 @@ class StepKernel(FormulaKernel):
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
         self.side = side
         shape = (*self.batch_shape, 1, 1)
-        self.add_constrained("location", shape, None, location, positive=False)
-        self.add_constrained("width", shape, None, width)
+        self.add_constrained("location", shape, location, positive=False)
+        self.add_constrained("width", shape, width)
 
     @property
     def formula(self) -> Formula:  # type: ignore[override]

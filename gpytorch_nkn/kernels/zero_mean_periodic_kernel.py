@@ -71,7 +71,7 @@ class ZeroMeanPeriodicKernel(FormulaKernel):
     def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)
         shape = (*self.batch_shape, 1, self.ard_num_dims or 1)
-        self.add_constrained("period_length", shape, None)
+        self.add_constrained("period_length", shape)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Return values ``... x N x M`` (``... x N`` with ``diag``)."""

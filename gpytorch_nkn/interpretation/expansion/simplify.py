@@ -15,15 +15,7 @@ from gpytorch.models import ExactGP
 from tqdm import tqdm
 
 from gpytorch_nkn.averaging import leave_blocks_out, leave_one_out
-from gpytorch_nkn.fit import (
-    FlatParameters,
-    Session,
-    check_counts,
-    copy_model,
-    lbfgs,
-    noisy_prior,
-    with_kernel,
-)
+from gpytorch_nkn.fit import FlatParameters, Session, check_counts, copy_model, lbfgs, noisy_prior
 from gpytorch_nkn.interpretation.expansion.candidates import (
     Part,
     as_network,
@@ -258,7 +250,7 @@ class _Search:
     def _fit(self, state: _State, parts: Sequence[Part], iterations: int) -> _State:
         """Refit all hyperparameters, starting at the parts and the state's mean and noise."""
         network = as_network(parts, state.model.train_targets)
-        model = with_kernel(state.model, network).train()
+        model = copy_model(state.model, network).train()
         try:
             flat = FlatParameters(model)
             try:
