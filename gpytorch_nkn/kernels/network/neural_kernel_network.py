@@ -128,7 +128,7 @@ class NeuralKernelNetwork(BatchKernel):
 
         Reference: Sun et al. (2018), section 5.1 and appendix J.1.
         """
-        options = presets.Options(wiring, priors, sparsity, batch_shape)
+        options = presets.make_options(wiring, priors, sparsity, batch_shape)
         return cls._preset(presets.paper("time_series", 1, None, options), 1, active_dims)
 
     @classmethod
@@ -223,7 +223,7 @@ class NeuralKernelNetwork(BatchKernel):
 
         Reference: Sun et al. (2018), section 5.2 and appendix J.2.
         """
-        options = presets.Options(wiring, priors, sparsity, batch_shape)
+        options = presets.make_options(wiring, priors, sparsity, batch_shape)
         parts = presets.paper("regression", input_dim, cat_dims, options)
         return cls._preset(parts, input_dim, active_dims)
 
@@ -257,7 +257,7 @@ class NeuralKernelNetwork(BatchKernel):
             ard: Use one lengthscale per column; ``False`` suits many columns with few rows.
             wiring, priors, batch_shape, active_dims: See :meth:`time_series`.
         """
-        options = presets.Options(wiring=wiring, priors=priors, batch_shape=batch_shape)
+        options = presets.make_options(wiring=wiring, priors=priors, batch_shape=batch_shape)
         parts = presets.tabular(input_dim, cat_dims, columns, spectral, ard, options)
         return cls._preset(parts, input_dim, active_dims, skip=True)
 
@@ -282,7 +282,7 @@ class NeuralKernelNetwork(BatchKernel):
 
         Reference: Sun et al. (2018), section 5.3 and appendix J.3.
         """
-        options = presets.Options(wiring, priors, sparsity, batch_shape)
+        options = presets.make_options(wiring, priors, sparsity, batch_shape)
         parts = presets.additive(input_dim, cat_dims, options)
         return cls._preset(parts, input_dim, active_dims)
 
@@ -304,7 +304,7 @@ class NeuralKernelNetwork(BatchKernel):
         Reference: Sun et al. (2018), section 5.4 and appendix J.4, which do not state the wiring;
         the default is the wiring of the other experiments.
         """
-        options = presets.Options(wiring, priors, sparsity, batch_shape)
+        options = presets.make_options(wiring, priors, sparsity, batch_shape)
         parts = presets.paper("texture", 1, None, options)
         return cls._preset(parts, 1, active_dims)
 
@@ -336,7 +336,7 @@ class NeuralKernelNetwork(BatchKernel):
                 weights that favour a sum of one-dimensional kernels.
             batch_shape, active_dims: See :meth:`time_series`.
         """
-        options = presets.Options(wiring=wiring, priors=priors, batch_shape=batch_shape)
+        options = presets.make_options(wiring=wiring, priors=priors, batch_shape=batch_shape)
         parts = presets.optimization(input_dim, cat_dims, options)
         return cls._preset(parts, input_dim, active_dims, skip=True)
 
@@ -368,7 +368,7 @@ class NeuralKernelNetwork(BatchKernel):
 
         Reference: Duvenaud, Nickisch and Rasmussen (2011), Additive Gaussian Processes.
         """
-        options = presets.Options(priors=priors, batch_shape=batch_shape)
+        options = presets.make_options(priors=priors, batch_shape=batch_shape)
         parts = presets.pairs(input_dim, cat_dims, options)
         return cls._preset(parts, input_dim, active_dims, skip=True)
 

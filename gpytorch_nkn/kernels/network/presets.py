@@ -39,9 +39,9 @@ from gpytorch_nkn.layers import (
 from gpytorch_nkn.linalg import check_counts
 
 __all__ = [
-    "Options",
     "Parts",
     "additive",
+    "make_options",
     "mixed_parts",
     "optimization",
     "pairs",
@@ -53,13 +53,16 @@ __all__ = [
 Parts = tuple[list[Kernel], list[Layer]]
 
 
-class Options(NamedTuple):
+class _Options(NamedTuple):
     """Arguments that presets share."""
 
     wiring: str = PAPER_WIRING
     priors: bool = True
     sparsity: Literal["l1"] | None = None
     batch_shape: torch.Size | None = None
+
+
+make_options = _Options
 
 
 class _Columns(NamedTuple):
@@ -121,7 +124,7 @@ _PAPER: dict[str, tuple[tuple[type[Kernel], int], ...]] = {
 }
 
 
-def paper(name: str, input_dim: int, cat_dims: Iterable[int] | None, options: Options) -> Parts:
+def paper(name: str, input_dim: int, cat_dims: Iterable[int] | None, options: _Options) -> Parts:
     """Create one of the paper's networks, with kernels for categorical columns."""
     columns = _check_columns(input_dim, cat_dims)
     primitives = _categories(columns, options, joint=True)
@@ -136,7 +139,7 @@ def tabular(
     columns: bool,
     spectral: int,
     ard: bool,
-    options: Options,
+    options: _Options,
 ) -> Parts:
     """Create RBF, Matern-5/2, rational quadratic and linear kernels, and optional primitives."""
     split = _check_columns(input_dim, cat_dims)._replace(ard=ard)
@@ -163,7 +166,7 @@ def tabular(
     return _finish(primitives, input_dim, options, skip=True)
 
 
-def additive(input_dim: int, cat_dims: Iterable[int] | None, options: Options) -> Parts:
+def additive(input_dim: int, cat_dims: Iterable[int] | None, options: _Options) -> Parts:
     """Create one RBF per input column."""
     columns = _check_columns(input_dim, cat_dims)
     primitives = _categories(columns, options)
@@ -174,7 +177,7 @@ def additive(input_dim: int, cat_dims: Iterable[int] | None, options: Options) -
     return _finish(primitives, input_dim, options, hidden_bias=1.0)
 
 
-def optimization(input_dim: int, cat_dims: Iterable[int] | None, options: Options) -> Parts:
+def optimization(input_dim: int, cat_dims: Iterable[int] | None, options: _Options) -> Parts:
     """Create one RBF per input column, a Matern-5/2 over all, and convex combinations."""
     columns = _check_columns(input_dim, cat_dims)
     batch_shape = options.batch_shape
@@ -197,7 +200,7 @@ def optimization(input_dim: int, cat_dims: Iterable[int] | None, options: Option
     return primitives, layers
 
 
-def pairs(input_dim: int, cat_dims: Iterable[int] | None, options: Options) -> Parts:
+def pairs(input_dim: int, cat_dims: Iterable[int] | None, options: _Options) -> Parts:
     """Create one RBF per input column, and a product of two convex combinations."""
     columns = _check_columns(input_dim, cat_dims)
     primitives = _single_columns(columns, options)
@@ -225,7 +228,7 @@ def mixed_parts(
     on the weights of the sum (unless ``weight_priors`` is false) and on the categorical kernels.
     """
     columns = _check_columns(num_columns, cat_dims)
-    options = Options(priors=priors)
+    options = _Options(priors=priors)
     if not columns.categorical:
         return [make(**columns.over_continuous)], []
     if not columns.continuous:
@@ -254,7 +257,7 @@ def _check_columns(input_dim: int, cat_dims: Iterable[int] | None) -> _Columns:
     return _Columns(tuple(d for d in range(input_dim) if d not in categorical), categorical)
 
 
-def _categories(columns: _Columns, options: Options, joint: bool = False) -> list[Kernel]:
+def _categories(columns: _Columns, options: _Options, joint: bool = False) -> list[Kernel]:
     """Create a kernel per categorical column; ``joint``: one over all, if none is continuous."""
     kernels = [_categorical(options, **columns.over_one(column)) for column in columns.categorical]
     if joint and not columns.continuous:
@@ -262,7 +265,7 @@ def _categories(columns: _Columns, options: Options, joint: bool = False) -> lis
     return kernels
 
 
-def _single_columns(columns: _Columns, options: Options) -> list[Kernel]:
+def _single_columns(columns: _Columns, options: _Options) -> list[Kernel]:
     """Create one kernel per column, for inputs in the unit cube."""
     kernels = _categories(columns, options)
     for column in columns.continuous:
@@ -289,7 +292,7 @@ def _start_convex(
     set_convex_weights(layers, start)
 
 
-def _categorical(options: Options, **kwargs) -> Kernel:
+def _categorical(options: _Options, **kwargs) -> Kernel:
     kernel = CategoricalKernel(batch_shape=options.batch_shape, **kwargs)
     kernel.lengthscale = _CATEGORIES[0]
     if options.priors:
@@ -299,7 +302,7 @@ def _categorical(options: Options, **kwargs) -> Kernel:
 
 
 def _joint(
-    make: Callable[..., Kernel], count: int, columns: _Columns, options: Options, **kwargs
+    make: Callable[..., Kernel], count: int, columns: _Columns, options: _Options, **kwargs
 ) -> list[Kernel]:
     """Create copies over the continuous columns; a categorical kernel multiplies the first."""
     if not columns.continuous:
@@ -311,7 +314,7 @@ def _joint(
     return kernels
 
 
-def _copies(make: Callable[..., Kernel], count: int, options: Options, **kwargs) -> list[Kernel]:
+def _copies(make: Callable[..., Kernel], count: int, options: _Options, **kwargs) -> list[Kernel]:
     kernels = []
     for copy in range(count):
         kernel = make(batch_shape=options.batch_shape, **kwargs)
@@ -336,7 +339,7 @@ def _width(kernel: Kernel, input_dim: int) -> int:
 def _finish(
     primitives: list[Kernel],
     input_dim: int,
-    options: Options,
+    options: _Options,
     *,
     hidden_bias: float = 0.01,
     skip: bool = False,
