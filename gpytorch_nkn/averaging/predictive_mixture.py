@@ -256,9 +256,8 @@ class MixturePredictions:
         """Return quantiles ``M x Q`` of new observations, in units of the targets.
 
         Args:
-            x: As in :meth:`predict`.
+            x, **inputs: As in :meth:`predict_distribution`.
             probabilities: ``Q`` numbers between 0 and 1.
-            **inputs: As in :meth:`predict_distribution`.
 
         Raises:
             ValueError: A probability is not between 0 and 1.
@@ -277,9 +276,8 @@ class MixturePredictions:
         """Return lower and upper ends ``M`` of central prediction intervals, in target units.
 
         Args:
-            x: As in :meth:`predict`.
+            x, **inputs: As in :meth:`predict_distribution`.
             level: Probability that an interval contains the observation, between 0 and 1.
-            **inputs: As in :meth:`predict_distribution`.
 
         Raises:
             ValueError: ``level`` is not between 0 and 1.
@@ -293,18 +291,15 @@ class MixturePredictions:
     def log_predictive_density(
         self, x: Any, /, y: ArrayLike, *, resolution: float | None = None, **inputs: Any
     ) -> np.ndarray:
-        """Return the log predictive density of each observation.
+        """Return log predictive densities ``M`` of observations, per unit of the targets.
+
+        Counts, and bounds on which training targets lie, have log probabilities instead.
 
         Args:
-            x: As in :meth:`predict`.
+            x, **inputs: As in :meth:`predict_distribution`.
             y: Observations ``M``.
             resolution: Rounding unit of the observations, such as 0.1. Densities are averages over
                 the interval of this width around each observation.
-            **inputs: As in :meth:`predict_distribution`.
-
-        Returns:
-            Natural logarithms ``M`` of densities per unit of the targets. Counts, and bounds on
-            which training targets lie, have log probabilities instead.
 
         Raises:
             ValueError: Observations are not ``M`` finite values, or ``resolution`` is not positive.

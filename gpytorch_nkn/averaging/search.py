@@ -41,8 +41,8 @@ def train_candidates(
 ) -> list[Trained[K, C]]:
     """Train candidates in the order of ``keys``, each for a fraction of the remaining time.
 
-    Once a candidate is trained, Ctrl-C or the end of the budget skips the remaining ones. The
-    ``status`` of a result records a failure. Results are in the order of the keys.
+    Once a candidate is trained, Ctrl-C or the end of the budget skips the remaining ones; before, a
+    KeyboardInterrupt is raised. The ``status`` of a result records a failure.
 
     Args:
         train: ``train(shared, key, seconds)`` returns a trained candidate; ``seconds`` is ``None``
@@ -51,9 +51,6 @@ def train_candidates(
         keys, ready: Identifiers of the candidates, and candidates that are already trained.
         session, n_jobs: Budget, interrupts and progress bar; number of processes.
         shared: First argument of ``train``; each process receives it once.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C was pressed before any candidate was trained.
     """
     done = [trained for trained in ready if trained.key in keys]
     todo = [key for key in keys if all(key != trained.key for trained in done)]

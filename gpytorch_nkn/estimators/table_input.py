@@ -138,13 +138,9 @@ def numbers_of(column: pd.Series) -> np.ndarray:
 def as_numbers(name: str, values: Any, *, categories: bool = False, fitted: bool = False) -> Any:
     """Check that a table or vector holds numbers, and convert data frames to float64.
 
-    Missing cells of data frames become NaN; other tables are returned unchanged.
-
-    Args:
-        name: Name of the argument in messages.
-        values: The table or vector.
-        categories: Whether messages explain how columns of a data frame become categories.
-        fitted: Whether messages state that the columns held numbers in ``fit``.
+    Missing cells of data frames become NaN; other tables are returned unchanged. Messages contain
+    the ``name`` of the argument. With ``categories`` they explain how columns of a data frame
+    become categories; with ``fitted``, they state that the columns held numbers in ``fit``.
     """
     if isinstance(values, pd.DataFrame):
         return _frame_of_numbers(name, values, categories, fitted)

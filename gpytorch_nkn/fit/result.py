@@ -85,12 +85,7 @@ class RestartRecord(Start):
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Rows held out while a model was trained.
-
-    Attributes:
-        rows: Indices of the rows, ``H``.
-        parameters: State dict of the model that was trained on the other rows.
-    """
+    """Rows ``H`` held out while a model was trained, and the model's state dict."""
 
     rows: Tensor
     parameters: dict[str, Tensor]

@@ -34,25 +34,20 @@ class Mixture:
 
     The non-negative weights u sum to one, and so do v; they minimise the squared errors in held-out
     blocks. The variance is a positive combination of a constant, the squared disagreement of the
-    interpolants, and local variances times functions of d. Its coefficients maximise the
-    likelihood of the blocks, with a Dirichlet prior on their fractions. A calibration factor then
-    makes 95 % intervals cover 95 % of the cells in 80 % of the blocks. A second factor is
+    interpolants, and local variances times functions of d. Its coefficients maximise the likelihood
+    of the blocks, with a Dirichlet prior on their fractions. A calibration factor then makes 95 %
+    intervals cover 95 % of the cells in 80 % of the blocks. A second factor is
     :math:`(m + 1) / (m - 1)`, Akaike's final prediction error for one parameter. The number m
     counts the cubes of side :math:`2 d_{\max}` with scored cells in any block. Without scored
     cells, the variance is that of the known values, times this factor for their number.
 
     Args:
-        values: Standardised values ``C x n_1 x ... x n_P`` of C channels.
-        missing: Mask of missing values, of the same shape.
+        values, missing: Standardised values ``C x n_1 x ... x n_P``, and the mask of missing ones.
         blocks: Masks of held-out cells, ``B x n_1 x ... x n_P``. Cells farther from known cells
             than any missing cell are not scored.
-        smoother: Smooth interpolants of the grid.
-        names: Methods of ``smoother`` in the mixture.
+        smoother, names: Smooth interpolants of the grid, and methods of it in the mixture.
         cells: Mask of the cells to fill, if missing, ``n_1 x ... x n_P``.
         end: Value of ``time.monotonic()`` after which only the first block is predicted.
-
-    Attributes:
-        blocks: The predicted blocks.
     """
 
     def __init__(

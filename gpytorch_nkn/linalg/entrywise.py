@@ -24,8 +24,8 @@ class EntrywiseMatrix(Protocol):
 
     Attributes:
         shape: Shape ``... x N x M``.
-        tensors: Inputs (one if symmetric, else of rows and of columns), then parameters.
-        event_dims: Number of event dimensions of each tensor.
+        tensors, event_dims: Inputs (one if symmetric, else of rows and of columns), then
+            parameters; number of event dimensions of each.
         whole: Whether one evaluator handles the whole batch.
     """
 

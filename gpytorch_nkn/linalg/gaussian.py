@@ -141,13 +141,12 @@ def with_less_noise(
 
     Args:
         inverse: P, ``N x N``. It is overwritten by the gradient of the result with respect to K.
-        reductions: Diagonals :math:`d_c`, non-negative, ``C x N``.
-        vectors: Vectors ``C x N``.
+        reductions, vectors: Diagonals :math:`d_c`, non-negative, and vectors, ``C x N`` each.
         normaliser: Negative log density of zero under the covariance :math:`P^{-1}`.
 
     Returns:
         The sum over the vectors, and ``C x N``; infinity and None if a matrix is not positive
-        definite.
+            definite.
     """
     solutions, value, roots = vectors @ inverse, len(vectors) * normaliser, reductions.sqrt()
     updates = []

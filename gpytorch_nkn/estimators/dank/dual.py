@@ -121,12 +121,8 @@ class DualProblem:
             + \eta \lVert F - 11^\top \rVert_F^2
 
     with one block ``p`` and signed dual coefficients ``s_p`` for each SVM. All blocks share one
-    ``F`` and thus one kernel.
-
-    Args:
-        gram: Gram matrix ``K``, ``n x n``, symmetric positive semi-definite.
-        blocks: The SVMs.
-        eta: Positive weight of the distance between ``F`` and the matrix of ones.
+    ``F`` and thus one kernel. The Gram matrix ``K``, ``n x n``, is symmetric positive
+    semi-definite, and ``eta`` is positive.
 
     Reference: Liu, Huang, Gong, Yang and Li (2020), Learning Data-adaptive Nonparametric Kernels.
     """

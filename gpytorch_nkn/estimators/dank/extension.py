@@ -21,7 +21,7 @@ def smooth_coefficients(
     eta: float,
     spectrum: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> np.ndarray | None:
-    r"""Extend the learned factor to a kernel function, by smoothed dual coefficients.
+    r"""Return coefficients ``C``, ``n x P``, that extend the learned factor to a kernel function.
 
     The learned factor is ``F_ij = 1 + K_ij sum_p s_p(x_i) s_p(x_j) / (4 eta)``. Kernel ridge
     regression with the base kernel replaces ``s_p`` by a smooth function of the input:
@@ -32,10 +32,7 @@ def smooth_coefficients(
 
     Products and sums of kernels are kernels, so ``F`` and ``F k`` are positive semi-definite for
     any ``s``. The ridge penalty minimises the leave-one-out error of the signed coefficients ``s``,
-    ``n x P``.
-
-    Returns:
-        ``C``, ``n x P``; ``None`` (``F = 1``) if zero coefficients have the smallest error.
+    ``n x P``. The result is ``None`` (``F = 1``) if zero coefficients have the smallest error.
     """
     scale = float(np.mean(np.diagonal(gram)))
     if not signed.any() or not scale > 0.0:

@@ -205,11 +205,9 @@ class NoiseScale:
 
     Features are the columns, the prediction and their squares, clipped to the range of the fit.
     Squared standardised errors have a Gamma distribution with this factor as mean, whose likelihood
-    is the Gaussian likelihood with the scaled variance.
-
-    ``squares`` are squared errors of held-out predictions ``means`` over their variances, each
-    ``N``; ``numbers`` is the mask ``d`` of numeric columns. The factors ``held_out`` of the ``N``
-    rows are by cross-validation.
+    is the Gaussian likelihood with the scaled variance. ``squares`` are squared errors of held-out
+    predictions ``means`` over their variances, each ``N``; ``numbers`` is the mask ``d`` of numeric
+    columns. The factors ``held_out`` of the ``N`` rows are by cross-validation.
     """
 
     def __init__(

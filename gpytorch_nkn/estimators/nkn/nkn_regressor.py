@@ -356,15 +356,13 @@ class NKNRegressor(ColumnPredictions):
     def predict_distribution(  # type: ignore[override]
         self, X: ArrayLike, /, *, exposure: ArrayLike | None = None
     ) -> PredictiveMixture | CountMixture:
-        """Predict the distributions of new observations.
+        """Predict the mixture distributions of new observations, in units of the targets.
+
+        The result has ``quantile(p)`` and ``std()``, each ``M``, and ``log_density(y)`` of ``M``
+        values.
 
         Args:
-            X: Rows ``M x D``.
-            exposure: As in :meth:`predict`.
-
-        Returns:
-            The mixture, with ``quantile(p)`` and ``std()``, each ``M``, and ``log_density(y)`` of
-            observations ``M``, in units of the targets.
+            X, exposure: As in :meth:`predict`.
         """
         return self._mixture(*self._drawn_with(X, exposure), noise=True)
 

@@ -42,10 +42,8 @@ class SparsePredictor:
     The inducing points ``m x D`` have Titsias' posterior at the hyperparameters of the model
     (:class:`.SparseNKNGP`). With 5 rows per point, no known noise and time left before ``end`` (of
     the monotonic clock), a local process (:class:`LocalResiduals`) is trained. It is kept if it
-    increases the mean leave-one-out log density.
-
-    Attributes:
-        loo_rows: Indices of the rows with leave-one-out predictions.
+    increases the mean leave-one-out log density; ``loo_rows`` are the indices of the rows with such
+    predictions.
     """
 
     def __init__(

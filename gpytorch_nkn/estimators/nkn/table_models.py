@@ -174,8 +174,7 @@ def class_rows(x: Tensor, labels: np.ndarray, num_classes: int) -> Rows:
 def class_model(rows: Rows, kernel: Kernel) -> LatentGP:
     """Make exact GPs of the classes with a shared kernel.
 
-    Their values are logarithms of gamma variables, which have a Dirichlet distribution when
-    normalised.
+    Their values are logarithms of gamma variables; normalised, these have a Dirichlet distribution.
 
     Reference: Milios, Camoriano, Michiardi, Rosasco and Filippone (2018), Dirichlet-based Gaussian
     processes for large-scale calibrated classification.

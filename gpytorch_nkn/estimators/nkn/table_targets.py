@@ -101,10 +101,9 @@ def choose_transform(
 ) -> Transform:
     """Return the first transform, or the one under which a kernel predicts held-out rows best.
 
-    The second needs a mean log density that is higher by 2 standard errors.
-
-    Inputs ``N x d`` are standardised. Noise variances ``N`` (0 if unknown) are of targets ``N``.
-    Options are of :func:`train_structures`.
+    The second needs a mean log density that is higher by 2 standard errors. Inputs ``N x d`` are
+    standardised. Noise variances ``N`` (0 if unknown) are of targets ``N``. Options are of
+    :func:`train_structures`.
     """
     rows = np.random.default_rng(seed).permutation(len(y))[:_COMPARED_ROWS]
     x, y, variance = x[rows], y[rows], variance[rows]

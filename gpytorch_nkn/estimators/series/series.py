@@ -28,13 +28,11 @@ class Series:
     """A series in order of time.
 
     Attributes:
-        time, values: Times and targets, ``N`` each.
-        seasons: Known periods, shortest first, in units of time.
-        horizon: Number of steps to forecast.
+        time, values, noise: Times, targets and known noise variances (or ``None``), ``N`` each.
+        seasons, horizon: Known periods in units of time, shortest first; steps to forecast.
         covariates: Scaled columns ``N x C``; ``None`` without covariates.
         curves: Columns of ``rows`` with covariates of more than two values.
         shifts: Times at which the level may have shifted.
-        noise: Known noise variances ``N``; ``None`` without known noise.
     """
 
     time: np.ndarray

@@ -87,15 +87,13 @@ class SeriesPredictions(MixturePredictions, OnCPU):
     def predict_distribution(  # type: ignore[override]
         self, x: ArrayLike, /, *, covariates: ArrayLike | None = None
     ) -> PredictiveMixture:
-        """Predict the distributions of new observations.
+        """Predict the mixture distributions of new observations, in units of the targets.
+
+        The result has ``quantile(p)`` and ``std()``, each ``M``, and ``log_density(y)`` of ``M``
+        values.
 
         Args:
-            x: Time ``M`` or ``M x 1``.
-            covariates: As in :meth:`predict`.
-
-        Returns:
-            The mixture, with ``quantile(p)`` and ``std()``, each ``M``, and ``log_density(y)`` of
-            observations ``M``, in units of the targets.
+            x, covariates: As in :meth:`predict`.
         """
         mixture = self._mixture_at(self._rows(x, covariates))
         lower, seen = self.members_[0].scales.transform.lower, self.observed_
@@ -141,17 +139,15 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         covariates: ArrayLike | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> pd.DataFrame:
-        """Draw joint samples of new observations, for sums, maxima and waiting times.
+        """Draw a data frame ``M x S`` of joint samples, for sums, maxima and waiting times.
+
+        Each column is a path in units of the targets.
 
         Args:
             num_paths: Number of paths ``S``.
-            horizon: Steps ahead, as in :meth:`forecast`.
-            x: Times ``M`` in place of ``horizon``.
+            horizon, x: Steps ahead, as in :meth:`forecast`, or times ``M``.
             covariates: Covariates at these times, as in :meth:`predict`.
             random_state: Seed of the draws; ``None`` for the seed of the estimator.
-
-        Returns:
-            Data frame ``M x S`` in units of the targets, with one path in each column.
         """
         check_is_fitted(self, "members_")
         check_counts(1, num_paths=num_paths)
@@ -181,13 +177,11 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         """Plot the end of the series and its forecast.
 
         Args:
-            horizon: Steps ahead, as in :meth:`forecast`.
-            level: Coverage of the central intervals in per cent.
+            horizon, level, covariates: As in :meth:`forecast`.
             held_out: Later observations, indexed by time; without ``horizon``, the forecast is at
                 these times.
             history: Number of observations shown; ``None`` for four times the length of the
                 forecast, or two seasons if a season has at most ten times its length.
-            covariates: As in :meth:`forecast`.
             ax: Axes to draw on; ``None`` for a new figure of pyplot.
         """
         check_is_fitted(self, "members_")

@@ -24,11 +24,8 @@ Gradients = list[Tensor | None]
 class _Group(NamedTuple):
     """Primitives with the same formula, evaluated together, or one product.
 
-    Attributes:
-        columns: Input columns of each primitive, ``G x d``.
-        indices: Indices of each parameter in theta, ``G x 1`` or ``G x d``.
-        scale: Indices of the output scales in theta, ``G``.
-        factors: Factors of a product.
+    They have columns ``G x d``, indices of each parameter in theta, ``G x 1`` or ``G x d``, indices
+    ``G`` of the output scales in theta, and the factors of a product.
     """
 
     formula: Formula

@@ -374,10 +374,10 @@ def _start_near_sum(
     """Set weights and biases for a network near a weighted mean of its primitives.
 
     The variance is one at the centre and grows at most with the squared inputs. The first factor of
-    each product mixes all inputs, and the others are nearly constant, so that linear primitives do
-    not become polynomials. A large constant changes slowly in training, which keeps the variance of
-    models with latent inputs from collapsing in the first steps. With a skip connection the
-    constant starts near its prior, which halves the number of evaluations in a fit.
+    each product mixes all inputs, and the others are nearly constant, so linear primitives do not
+    become polynomials. A large constant changes slowly in training, which keeps the variance of
+    models with latent inputs from collapsing. With a skip connection the constant starts near its
+    prior, which halves the number of evaluations in a fit.
     """
     x = torch.tensor([[0.0], [_EDGE]]).expand(-1, input_dim)
     first = torch.stack([kernel(x, diag=True) for kernel in primitives], -2)  # ... x P x 2
