@@ -88,7 +88,7 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "as botorch_model_class": "ax/test_registration.py",
     "without covariates: use decompose": "interpretation/test_effects.py",
     "in place of horizon": "interpretation/test_covariates.py",
-    "from row to row: name it": "datasets/test_csv_series.py",
+    "may be values: name it": "datasets/test_csv_series.py",
     "The target may be any of": "datasets/test_csv_series.py",
     "an unusual character, name it": "datasets/test_csv_series.py",
     "name another column": "datasets/test_csv_series.py",

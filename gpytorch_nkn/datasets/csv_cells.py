@@ -103,7 +103,8 @@ def read_numbers(cells: pd.Series, reading: Reading) -> np.ndarray:
 
     The decimal mark is a point if it fits at least as many distinct cells as a comma. If all cells
     have the form ``1,234``, the comma separates thousands in files with commas, and is ambiguous in
-    other files. In files with semicolons, point and comma change roles.
+    other files. In files with semicolons, point and comma change roles. Beside ``123``, the mark of
+    ``1,230`` separates thousands, because a format with decimals writes ``123,000`` or ``1,23``.
     """
     decimal, name, unique = reading.decimal, cells.name, pd.Series(cells.unique(), dtype=object)
     parts = pd.DataFrame(map(number_parts, unique), columns=["digits", "mark", "factor", ".", ","])
@@ -115,6 +116,11 @@ def read_numbers(cells: pd.Series, reading: Reading) -> np.ndarray:
             f"Numbers such as {unique[0]!r} in the column {name!r} may have a decimal mark or a "
             f"thousands separator: set {option('decimal', '.')} or {option('decimal', ',')}."
         )
+    whole = digits[~digits.str.contains(f"[{usual}]")]
+    if decimal is None and parts[usual].all() and parts[other].all() and len(whole):
+        ends, is_short = digits.drop(whole.index).str[-1], whole.str.fullmatch(r"[+-]?\d{1,3}")
+        if "0" in {*ends} and is_short.all() and (whole.str.len() == 3).any():
+            decimal, is_ambiguous = other, True
     decimal = decimal or (usual if parts[usual].sum() >= parts[other].sum() else other)
     plain = digits.str.replace("." if decimal == "," else ",", "", regex=False)
     values = plain.str.replace(decimal, ".", regex=False).where(parts[decimal]).astype(float)
@@ -122,13 +128,14 @@ def read_numbers(cells: pd.Series, reading: Reading) -> np.ndarray:
     if len(bad):
         advice = f"{drop_advice(bad)}, or name another column by {option('target')}"
         if name in reading.covariates:
-            advice = f"fill in numbers in all rows, or leave it out of {option('covariates')}"
+            advice = f"write numbers, such as 1 and 0, or leave it out of {option('covariates')}"
         raise ValueError(
             f"Line {bad.index[0]}: the column {name!r} must hold numbers, got "
             f"{quoted(bad.unique())}; {advice}."
         )
     marked = cells[cells.isin(unique[parts["mark"] != ""])]
-    reading.note(f"Commas in numbers of {name!r} separate thousands.", is_ambiguous)
+    mark = "Commas" if decimal == "." else "Points"
+    reading.note(f"{mark} in numbers of {name!r} separate thousands.", is_ambiguous)
     is_decimal = decimal == "," and digits.str.contains(",").any()
     reading.note(f"Numbers of {name!r} have decimal commas.", is_decimal)
     text = f"marks such as in {quoted(marked[:1])} are dropped, values are kept."

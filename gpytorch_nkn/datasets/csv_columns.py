@@ -15,12 +15,13 @@ from gpytorch_nkn.datasets.csv_times import MONTH, is_compact, joined, kind, mai
 __all__ = [
     "ROWS",
     "TIME_NAMES",
+    "YEAR",
     "check_columns",
     "check_one_series",
     "choose",
     "count_rows",
     "melted",
-    "month_numbers",
+    "month_names",
     "rows_with_time",
     "selected",
 ]
@@ -29,8 +30,9 @@ ROWS = "rows"  # the time column of row numbers
 
 _REPEATED = 0.1  # fraction of rows that may be at repeated times in one series
 _STEPS = {24, 48, 96, 288}  # numbers of equal steps in a day
-_YEAR = r"(?:1[5-9]|2[01])\d\d"
+YEAR = r"(?:1[5-9]|2[01])\d\d"
 _MOST_YEARS = 700
+_WORD = r"([^\W\d_]{3,})"  # a month, or another word
 _MONTH_NAME = rf"(?i:(?:{MONTH})[a-z]*\.?)"
 _WORDS = {  # cells that show which part of the time a column has: 01-Jan, 1. Quartal
     "month": r"(?:\d\d?[ .-]+)?" + _MONTH_NAME,
@@ -55,7 +57,7 @@ _INITIALS = "[JFMASOND]{2,3}"  # of two or three months: DJ, DJF
 _WIDE = (  # parts of times, names of columns that become rows, numbers of such columns
     ("month", _MONTH_NAME, {12}),
     ("month", _INITIALS, {12}),
-    ("year", rf"{_YEAR}(?: \[YR\d{{4}}\])?", range(2, _MOST_YEARS)),
+    ("year", rf"{YEAR}(?: \[YR\d{{4}}\])?", range(2, _MOST_YEARS)),
     ("quarter", "(?i:q(?:tr)? ?[1-4]|[1-4]q)", {4}),
     ("hour", r"(?i:h|he|hour|tp)?[ _]?\d\d?|\d\d?:\d\d(?::00|-\d\d:\d\d)*", {*_STEPS, 12, 23, 25}),
     ("day", r"\d\d?", {31}),
@@ -113,26 +115,35 @@ def melted(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
     return frame
 
 
-def month_numbers(frame: pd.DataFrame, reading: Reading) -> dict[str, dict[str, str]]:
-    """Return numbers of months named in another language, by column, beside a column of years.
+def month_names(frame: pd.DataFrame, reading: Reading) -> dict[str, dict[str, str]]:
+    """Return English months, or numbers, for patterns of words in another language, by column.
 
-    The rows of a full year give their order; three names must begin as in English: Jan, Mars, Sept.
+    Every year has the words in the order of a full year, in cells with a year or in a column that
+    ``time`` names. In other columns, three words must begin as in English: Jan, Mars, Sept.
     """
-    numbers: dict[str, dict[str, str]] = {}
+    names: dict[str, dict[str, str]] = {}
     months = MONTH.split("|")
-    cells = {name: pd.Series(frame[name].unique(), dtype=object) for name in frame}
-    cells = {name: c for name, c in cells.items() if 0 < len(c) < _MOST_YEARS}
-    years = [name for name, c in cells.items() if c.str.fullmatch(_YEAR).all()]
-    texts = [name for name, c in cells.items() if len(c) == 12 and (c.map(kind) == "text").all()]
-    for name in texts if years else []:
-        groups = frame[[years[0], name]].drop_duplicates().groupby(years[0], sort=False)[name]
-        full = next(([*names] for _, names in groups if len(names) == 12), [])
-        for order in (full, full[::-1]):
-            begins = [cell[:3].lower() for cell in order]
-            if 3 <= sum(map(str.__eq__, begins, months)) < 12:
-                numbers[name] = {cell: f"{i + 1}" for i, cell in enumerate(order)}
+    years = [name for name in frame if frame[name].str.fullmatch(YEAR).all()]
+    for name in frame:
+        cells, sample = frame[name], frame[name].head(1000)
+        has_year = sample.str.contains(YEAR).all()
+        if not (has_year or years) or not 0 < sample.str.extract(_WORD)[0].nunique() <= 12:
+            continue
+        cells = pd.Series((cells if has_year else cells + " " + frame[years[0]]).unique())
+        words, year = (cells.str.extract(text)[0] for text in (_WORD, f"({YEAR})"))
+        by_year = words.groupby(year, sort=False).unique()
+        full = next(([*words] for words in by_year if len(words) == 12), [])
+        for step in (1, -1) if full and {*words} == {*full} else ():
+            order, times = full[::step], by_year.index[::step]
+            ranks = [[order.index(word) for word in words[::step]] for words in by_year]
+            english = sum(word[:3].lower() == m for word, m in zip(order, months, strict=True))
+            is_time = (has_year or name in reading.time) and times.is_monotonic_increasing
+            is_time &= len(times) > 1 and ranks == [sorted(rank) for rank in ranks]
+            if (is_time or english >= 3) and english < 12:
+                new = months if has_year else map(str, range(1, 13))
+                names[name] = {rf"\b{word}\b": m for word, m in zip(order, new, strict=True)}
                 reading.note(f"{order[0]!r} to {order[-1]!r} in {name!r} are months 1 to 12.")
-    return numbers
+    return names
 
 
 def _part(cells: pd.Series) -> str:
@@ -189,7 +200,7 @@ def choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], str, 
     target, times, covariates = reading.target, reading.time, reading.covariates
     part_of = {name: _part(frame[name]) for name in frame}
     numbers = [name for name in frame if name != target and main_kind(frame[name]) == "number"]
-    first = {n: "year" for n in numbers if frame[n].str.fullmatch(_YEAR).all()}
+    first = {n: "year" for n in numbers if frame[n].str.fullmatch(YEAR).all()}
     first |= {n: "date" for n in frame if part_of[n] == "date"}
     counted = [_counted(frame, *item) for item in first.items()]
     counted = [chain for chain in counted if chain and target not in chain.values()]
@@ -212,6 +223,7 @@ def choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], str, 
         parts = chains[int(np.argmin(np.maximum(repeated, _REPEATED)))]
     else:
         parts = {"0": _rising(frame, numbers, timely, target)}
+    timely |= {name for name in numbers if _are_years(frame[name])}
     others = [name for name in frame if name not in {*parts.values(), *covariates, target}]
     if target is None and len(others) > 1:
         others = [name for name in others if name in numbers]
@@ -225,33 +237,31 @@ def choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], str, 
     return parts, target, [name for name in numbers if name not in used]
 
 
+def _are_years(cells: pd.Series) -> bool:
+    """Return whether a column has years in order that repeat."""
+    in_order = cells.is_monotonic_increasing or cells.is_monotonic_decreasing
+    return in_order and cells.duplicated().any() and bool(cells.str.fullmatch(YEAR).all())
+
+
 def _rising(frame: pd.DataFrame, numbers: list[str], timely: set[str], target: str | None) -> str:
     """Choose the time in a table without dates: a column of rising or falling numbers.
 
-    Beside years in order that repeat, the numbers must have equal steps or a usual name.
+    Beside years that repeat, it must have a usual name.
     """
     if len(numbers) + (target is not None) < 2:
         names = [name for name in frame if name != target]
         return max(names, key=lambda n: (bool(re.fullmatch(TIME_NAMES, n)), n not in numbers))
-    years = [frame[name] for name in numbers if frame[name].str.fullmatch(_YEAR).all()]
-    has_years = any(
-        column.duplicated().any()
-        and (column.is_monotonic_increasing or column.is_monotonic_decreasing)
-        for column in years
-    )
-    ranks = {}
+    ranks, has_years = {}, any(_are_years(frame[name]) for name in numbers)
     for name in numbers:
         values = pd.to_numeric(frame[name].str.replace(",", "."), errors="coerce").dropna()
         steps, is_full = values.diff().iloc[1:], 2 * len(values) > len(frame)
-        rises = is_full and bool((steps > 0).all() or (steps < 0).all())
-        is_even = rises and steps.nunique() <= 1
-        ranks[name] = (name in timely, rises and (is_even or not has_years), is_even)
+        rises = is_full and not has_years and bool((steps > 0).all() or (steps < 0).all())
+        ranks[name] = (name in timely, rises, rises and steps.nunique() <= 1)
     best = max(ranks, key=ranks.__getitem__)  # the first of these
     if not any(ranks[best]):
         raise ValueError(
-            f"Which column holds the time? No dates, and none of {quoted(ranks)} rises"
-            f"{' in equal steps' if has_years else ''} from row to row: name it with "
-            f"{option('time')}, or set {option('time', 'rows')}."
+            f"Which column holds the time? There are no dates, and {quoted(ranks)} may be values: "
+            f"name it with {option('time')}, or set {option('time', 'rows')}."
         )
     return best
 

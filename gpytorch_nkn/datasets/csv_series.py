@@ -70,8 +70,8 @@ def read_time_series(
     frame = csv_table.read_table(path, reading)
     if target is None:
         frame = csv_columns.melted(frame, reading)
-    months = csv_columns.month_numbers(frame, reading)
-    frame = frame.replace(months)
+    months = csv_columns.month_names(frame, reading)
+    frame = frame.replace(months, regex=True)
     if reading.time == [csv_columns.ROWS] or (frame.shape[1] == 1 and time is None):
         csv_columns.count_rows(frame, reading)
     named = {"where": reading.where, "time": reading.time, "covariates": covariates}
@@ -84,7 +84,7 @@ def read_time_series(
     if future is not None:
         more = csv_table.read_table(future, reading.changed(sep=sep, notices=[]))
         csv_columns.check_columns(more, future=[*times, *covariates])
-        more = more.replace(months)
+        more = more.replace(months, regex=True)
         frame = pd.concat([frame, more.reindex(columns=frame.columns, fill_value="")])
     missing = int((frame[target] == "").sum())
     frame = csv_columns.rows_with_time(frame, times, reading)

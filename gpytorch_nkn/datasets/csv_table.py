@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from gpytorch_nkn.datasets.csv_cells import Reading, option, quoted
-from gpytorch_nkn.datasets.csv_columns import TIME_NAMES, selected
+from gpytorch_nkn.datasets.csv_columns import TIME_NAMES, YEAR, selected
 from gpytorch_nkn.datasets.csv_times import MISSING, MONTH, is_compact, kind, main_kind
 
 __all__ = ["read_table"]
@@ -173,10 +173,14 @@ def _layout(
     kinds = rows[data].head(_SAMPLE).map(kind)
     filled = (kinds == main).sum(axis=1)
     is_data = ((kinds == main) | kinds.isin(["missing", "text"])).all(axis=1)
-    is_data &= (kinds[data[0]] != "text") & (2 * filled >= filled[filled > 0].median())
+    is_month = rows[data[0]].str.contains(YEAR) & (main[data[0]] == "date")  # in another language
+    is_data &= ((kinds[data[0]] != "text") | is_month) & (2 * filled >= filled[filled > 0].median())
     begin = int(is_data.to_numpy().argmax())
     lead, count = rows[data[0]].tail(_SAMPLE).map(kind), (rows[data] != "").sum(axis=1)
-    is_note = (lead == "text") | ((lead != "missing") & (count[lead.index] < min(2, len(data))))
+    is_month &= count >= count.median()
+    is_note = ((lead == "text") & ~is_month) | (
+        (lead != "missing") & (count[lead.index] < min(2, len(data)))
+    )
     end = len(rows) - int((~is_note[::-1]).to_numpy().argmax())
     if header is None:
         return begin, end, rows[:0]

@@ -27,7 +27,7 @@ _INTERVAL_END = (
 _IGNORED = (  # ignored parts of dates: ends of intervals, names of weekdays, ...
     _INTERVAL_END + r"|\(?\b(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*\)?[.,]? |\bfy ?'?(?=\d)"
     r"|^(?:w/?e|week (?:of|ending|beginning)) |(?:utc|gmt)(?=[+-]\d)"
-    r"|(?:(?<=[+-]\d{4})|(?<=[+-]\d\d:\d\d)) \(?[a-z ]+\)?$|(?<=\d)[\u6708\u65e5\uc6d4\uc77c]$"
+    r"|(?:(?<=[+-]\d{4})|(?<=[+-]\d\d:\d\d)) \(?[a-z ]+\)?$|(?<=\d)[.\u6708\u65e5\uc6d4\uc77c]$"
 )
 _CLOCK = (  # 5:30, 18.00.00, 12.00.00 am, 6 pm, 0530, with a zone or without
     r"(?P<H>\d\d?)(?:[:.]?(?P<M>[0-5]\d)(?:[:.]?(?P<S>[0-5]\d(?:[.,]\d+)?))?)?"
@@ -50,7 +50,7 @@ _PARTS = {  # with the years and months of Chinese, Japanese and Korean
     "R": r"(?P<q>[1-4])(?:[a-z\xba.]{0,3})[ -]?[qkt][a-z.]*", "S": "[hs](?P<s>[12])",
     "I": "(?P<i>iv|i{1,3})(?: [qkt][a-z.]*)?",
     "w": "(?:week|[ck]?w)",
-    "W": r"(?P<W>\d\d?)", "U": r"(?P<U>\d\d?)", "u": "(?:-(?P<u>[1-7]))?",
+    "W": r"(?P<W>\d\d?)", "U": r"(?P<U>\d\d?)", "u": "(?:-?(?P<u>[1-7]))?",
 }  # fmt: skip
 _PATTERNS = {
     form: "".join(map(_PARTS.__getitem__, form))
@@ -103,7 +103,9 @@ def is_compact(cells: pd.Series) -> bool:
     unique = pd.Series(cells.unique(), dtype=object)
     if unique.str.fullmatch(r"\d{4}\.\d\d?").all():
         return set(unique.str[5:]) in (set("1234"), {f"{i:02}" for i in range(1, 13)})
-    week = r"|\d{6}" if "week" in str(cells.name).lower() else ""
+    steps = {*np.diff(np.sort(unique.astype(int)))} if unique.str.fullmatch(r"\d{6}").all() else {0}
+    is_week = steps in ({1, 48}, {1, 49}, {1, 48, 49}) or "week" in str(cells.name).lower()
+    week = r"|\d{6}" if is_week else ""
     day = r"(?:0[1-9]|[12]\d|3[01])(?:(?:[01]\d|2[0-4])(?:[0-5]\d){0,2})?"
     month = "(?:0[1-9]|1[0-2])"
     pattern = rf"(?:1[6-9]|2[01])\d\d{month}(?:{day})?{week}|[01]\d\.(?:1[6-9]|2[01])\d\d"
@@ -217,6 +219,7 @@ def _readings(
     is_week, is_epi = "week" in name.lower(), re.search(_EPIDEMIC, name) is not None
     for form in sorted(_FORMS, key=lambda form: is_week and not {*form} & {*"WU"}):
         is_excluded = form in _ORDERED and dayfirst not in (None, form[0] == "d")
+        is_excluded |= len(form) == 3 and bool({*others} & {*"mqWU"})  # 2012-13 beside a month
         is_excluded |= (is_epi and "W" in form) or (form == "Y-q" and texts.str[-1].nunique() < 4)
         if not is_excluded and texts.head(1000).str.fullmatch(_PATTERNS[form]).any():
             parts = texts.str.extract(f"^(?:{_PATTERNS[form]})$")

@@ -176,6 +176,8 @@ NUMBERS = {
     ("12,34,567", "2,345"): ([1234567, 2345], ""),
     ("1,234", "987"): ([1234, 987], ""), ("1,234", "2,345"): ([1234, 2345], "separate thousands"),
     ("1,234", "2,5"): ([1.234, 2.5], "decimal commas"),
+    ("1.230", "987", "2.001"): ([1230, 987, 2001], "Points in numbers of 'y' separate thousands"),
+    ("1.125", "987"): ([1.125, 987], ""), ("1.230", "9870"): ([1.23, 9870], ""),
     ("0,123", "1,234"): ([0.123, 1.234], "decimal commas"),
     ("1.234", "2.345"): ([1.234, 2.345], ""),
     ("$1,234.50", "-$2.00"): ([1234.5, -2], "with a mark: 2; marks such as in '$1,234.50'"),
@@ -233,6 +235,12 @@ def test_values_that_may_stand_for_missing_ones_get_a_notice_that_works(read, se
 )
 def test_other_values_get_no_notice(read, values):
     assert not read(column(values)).notices
+
+
+GERMAN = "Januar Februar M\u00e4rz April Mai Juni Juli August September Oktober November Dezember"
+POLISH = "sty lut mar kwi maj cze lip sie wrz pa\u017a lis gru"
+SPANISH = "ene feb mar abr may jun jul ago sep oct nov dic"
+FINNISH = "tammi helmi maalis huhti touko kes\u00e4 hein\u00e4 elo syys loka marras joulu"
 
 
 def hours(first, count, row):
@@ -424,6 +432,17 @@ FILES = {  # text, options, first and last time, number, first and last value
         {"target": "y"}, "2001-01", "2001-02", 2, 5, 6),
     "months before years": ("Monat;y\n11.2015;1 %\n12.2015;2 %\n01.2016;3 %\n", {}, "2015-11",
         "2016-01", 3, 1, 3),
+    "months in Finnish, the newest first": ("kausi;y\n" + "".join(
+        f"{FINNISH.split()[i % 12]} {2001 + i // 12};{i}\n" for i in range(28, 2, -1)), {},
+        "2001-04", "2003-05", 26, 3, 28),
+    "days with months in Spanish": ("d,y\n" + "".join(
+        f"{t[8:]}-{SPANISH.split()[int(t[5:7]) - 1]}-{t[:4]},{i}\n" for i, t in enumerate(
+        np.arange("2001-01-01", "2002-02-10", dtype="datetime64[D]").astype(str))), {},
+        "2001-01-01", "2002-02-09", 405, 0, 404),
+    "years with numbers of weeks": ("t,y\n202051,1\n202052,2\n202053,3\n202101,4\n", {},
+        "2020-12-14", "2021-01-04", 4, 1, 4),
+    "points after dates": ("t,y\n2001.03.01.,1\n2001.03.02.,2\n", {}, "2001-03-01", "2001-03-02", 2,
+        1, 2),
 }  # fmt: skip
 
 
@@ -558,11 +577,7 @@ def test_covariates_stand_beside_values_and_in_rows_that_follow(read, tmp_path):
         read(text, **options)
 
 
-GERMAN = "Januar Februar M\u00e4rz April Mai Juni Juli August September Oktober November Dezember"
-POLISH = "sty lut mar kwi maj cze lip sie wrz pa\u017a lis gru"
-
-
-@pytest.mark.parametrize("names", [GERMAN, "ene feb mar abr may jun jul ago sep oct nov dic"])
+@pytest.mark.parametrize("names", [GERMAN, SPANISH])
 @pytest.mark.parametrize("step", [1, -1])
 def test_months_in_other_languages_are_read_beside_a_column_of_years(read, tmp_path, names, step):
     """Rising values are not mistaken for the time."""
@@ -601,11 +616,11 @@ ADVICE = {
     column(["1.234", "2.345"], ";"): ("decimal='.' (--decimal=.) or", {"decimal": ","}),
     "a,b\n1,3\n3,1\n2,2\n": ("with time (--time), or set time='rows' (--time=rows)",
         {"time": "rows", "target": "b"}),
-    "Jahr;Monat;y\n2015;M\u00e4rz;1.000,5\n2015;Mai;1.100,5\n": ("none of 'Jahr', 'y' rises",
+    "Jahr;Monat;y\n2015;M\u00e4rz;1.000,5\n2015;Mai;1.100,5\n": ("'Jahr', 'y' may be values",
         {"time": "rows", "target": "y"}),
     "rok;miesi;y\n"
     + "".join(f"{2015 + i // 12};{POLISH.split()[i % 12]};{i + i**2}\n" for i in range(30)): (
-        "none of 'rok', 'y' rises in equal steps from", {"time": "rows", "target": "y"}),
+        "'rok', 'y' may be values: name it with time", {"time": ["rok", "miesi"]}),
     "t,y\nfoo,2\nbar,1\n": ("time='rows' (--time=rows)", {"time": "rows"}),
     "t,y\n1.2.01 7h,2\n1.2.01 8h,1\n": ("date_format='%d.%m.%Y %Hh'",
         {"date_format": "%d.%m.%y %Hh"}),
@@ -684,12 +699,14 @@ BAD = {
     "t,y\n2,9\n": ({"decimal": ";"}, "decimal must be '.' or ',', got ';'"),
     "t,y\n3,9\n": ({"date_format": "%K"}, "date_format='%K' (--date-format=%K): "),
     "t,y\n4,9\nx,5\n": ({"date_format": "%d"}, "Line 3: 'x' in the column 't' is not a time"),
+    "Year,Q,y\n2012-13,Q3,1\n2012-13,Q4,2\n2013-14,Q1,4\n": ({"time": ["Year", "Q"]},
+        "'2012-13 Q3' in the column 'Year Q' is not a time"),  # a quarter may be in the next year
     "PK\x03\x04": ({}, "save it as CSV"),
     gzip.compress(b"t,y", mtime=0)[:-4]: ({}, "is a damaged gzip file"),
     "t,y,z\n1,2,\n2,3,1\n": ({"target": "y", "covariates": ["z"]},
-        "Line 2: the column 'z' must hold numbers, got ''; fill in numbers in all rows"),
+        "Line 2: the column 'z' must hold numbers, got ''; write numbers, such as 1 and 0, or"),
     "t,y,z\n1,2,yes\n2,3,no\n": ({"target": "y", "covariates": ["z"]},
-        "got 'yes', 'no'; fill in numbers in all rows, or leave it out of covariates"),
+        "got 'yes', 'no'; write numbers, such as 1 and 0, or leave it out of covariates"),
 }  # fmt: skip
 
 
