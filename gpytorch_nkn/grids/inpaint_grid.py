@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -457,8 +458,10 @@ def _check(
     return values, missing
 
 
-def _array(values: ArrayLike) -> np.ma.MaskedArray:
-    """Return an array of any array or tensor, without gradients."""
+def _array(values: Any) -> np.ma.MaskedArray:
+    """Return an array of any array, tensor (without gradients) or data frame."""
+    if hasattr(values, "columns") and all(dtype.kind in "fiub" for dtype in values.dtypes):
+        values = values.to_numpy(float, na_value=np.nan)
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()  # NumPy has no bfloat16
         values = values.double() if values.is_floating_point() else values

@@ -1,6 +1,7 @@
 import importlib
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.ndimage import gaussian_filter
@@ -211,6 +212,7 @@ def test_intervals_of_few_known_cells_are_wide(quick, few):
         lambda image: torch.tensor(image).bfloat16(),
         lambda image: image.astype(np.float16).tolist(),
         lambda image: np.ma.masked_invalid(image).astype(np.float32),
+        lambda image: pd.DataFrame(image).astype("Float64"),  # NA where missing
         lambda image: np.asfortranarray(image)[::-1][::-1],
     ],
 )
