@@ -51,6 +51,10 @@ def make_generation_strategy(
         optimizer_options: Options of BoTorch's ``optimize_acqf``, such as
             ``{"num_restarts": 8, "raw_samples": 256}``.
         seed: Determines the quasi-random points.
+
+    Raises:
+        TypeError: ``structure`` is not a string, or ``initialization_trials`` is not an integer.
+        ValueError: ``structure`` is not a known name or ``initialization_trials`` is less than 1.
     """
     check_counts(1, initialization_trials=initialization_trials)
     if not isinstance(structure, str):

@@ -87,6 +87,9 @@ def load_co2() -> TimeSeries:
 
     Values are monthly means of weekly data that are bundled with statsmodels (no download). Five
     months without data are missing. Each month is dated to its first day.
+
+    Raises:
+        ImportError: statsmodels is not installed.
     """
     with needs("The CO2 series"):
         from statsmodels.datasets import co2

@@ -21,6 +21,9 @@ def singular_value_threshold(matrix: Tensor, threshold: float) -> Tensor:
     The smaller Gram matrix is decomposed in float64, because float32 would lose singular values
     below 3e-4 of the largest. Returns a new matrix of the same dtype.
 
+    Raises:
+        ValueError: The threshold is negative or NaN.
+
     Reference: Cai, Candes and Shen (2010), theorem 2.1.
     """
     if not threshold >= 0:

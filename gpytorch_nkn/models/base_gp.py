@@ -140,6 +140,9 @@ class BaseGP:
         """Return the constructor's arguments for a data set and further ``options``.
 
         BoTorch and Ax use the name ``categorical_features`` for ``cat_dims``.
+
+        Raises:
+            NotImplementedError: The model has no kernels of categories.
         """
         if categorical_features:
             if "cat_dims" not in signature(cls).parameters:

@@ -105,6 +105,9 @@ cv_results_: Data frame of candidate kernels, the initial one first in each ``st
         Args:
             X: Rows ``n x D``.
             y: Classes or targets ``n``.
+
+        Raises:
+            ValueError: An option, the kernel, ``X`` or ``y`` is invalid.
         """
         self._check_options()
         table, target = self._read(X, y)

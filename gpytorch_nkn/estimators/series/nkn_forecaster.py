@@ -258,6 +258,9 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         Returns:
             Data frame of ``windows * horizon`` rows, with the columns ``cutoff`` (last known time),
             ``time``, ``y`` and the columns of :meth:`forecast`.
+
+        Raises:
+            ValueError: Fewer than 3 observations come before the first window.
         """
         self._check_parameters()
         observed = Observations.read(x, y, covariates, noise_variance)
@@ -321,6 +324,10 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             x, y: New part of the series, as in :meth:`fit`.
             covariates: Covariates at the new times, if :meth:`fit` had covariates.
             noise_variance: As in :meth:`fit`; ``None`` for the mean of the known variances.
+
+        Raises:
+            ValueError: Targets exceed the bounds, no member's transform is defined for them, or
+                they are not integers although the fit was to counts.
         """
         check_is_fitted(self, "members_")
         past = self._observations

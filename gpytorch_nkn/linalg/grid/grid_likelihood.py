@@ -109,6 +109,9 @@ class HeldOutBlocks:
         blocks: Held-out cells ``B x n_1 x ... x n_P`` (``B x ... x n_1 x ... x n_P`` for a
             batch); missing cells are ignored.
         options: As in :class:`GridLikelihood`.
+
+    Raises:
+        ValueError: A block contains no observed cell, or all of them.
     """
 
     def __init__(self, grid: PartialGrid, blocks: Tensor, **options: Any):

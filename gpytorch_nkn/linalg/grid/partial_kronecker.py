@@ -36,6 +36,9 @@ class PartialGrid:
         rows: Indices of the sub-grid in each dimension, for all grids of the batch.
         unknown: Missing or noisy cells of the sub-grid, ``... x h_1 x ... x h_P``.
         precision: Inverse extra variances of the sub-grid; 0 at other cells, None without extra.
+
+    Raises:
+        ValueError: A batch entry has no observed cell, or ``observed`` is not boolean.
     """
 
     def __init__(self, observed: Tensor, num_dims: int, extra: Tensor | None = None):
