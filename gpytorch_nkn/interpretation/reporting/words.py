@@ -61,8 +61,8 @@ def describe_component(
         kind, facts = "trend", _trend_facts(x, mean, targets_std, units)
         facts["walks"] = _random_walks(component, units)
         shifts = any(role_of(f) == "step" for term in component.terms for f in term.factors)
-        if shifts and facts["shape"] in ("steeper", "flatter"):
-            facts["shape"] = ""
+        if shifts and facts["shape"] in ("steeper", "flatter", ""):
+            facts["shape"] = "shifted"
     else:
         facts["name"] = words_of(component.terms[0], units) if kind == "other" else component.name
         kind = "other"
