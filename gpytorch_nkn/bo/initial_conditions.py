@@ -69,7 +69,7 @@ def coordinate_sweep_initial_conditions(
 
     Raises:
         ValueError: The shapes of ``incumbent`` or ``bounds`` are wrong, a value is not finite, or
-            a fixed feature is out of range.
+            a fixed feature is out of range or has several values.
         NotImplementedError: ``acq_function`` is a one-shot acquisition function (knowledge
             gradient), for which BoTorch has generators.
 
@@ -153,11 +153,16 @@ def _fixed_values(
     """Return the values of the fixed input dimensions, with non-negative indices as keys."""
     fixed = {}
     for index, value in (fixed_features or {}).items():
+        number = torch.as_tensor(value, dtype=torch.float64)
+        if number.numel() != 1 or not bool(number.isfinite()):
+            raise ValueError(
+                f"Each fixed feature must have one finite value, got {value} for dimension {index}."
+            )
         if not -num_dims <= index < num_dims:
             raise ValueError(
                 f"fixed_features must be indices of {num_dims} input dimensions, got {index}."
             )
-        fixed[index % num_dims] = float(value)
+        fixed[index % num_dims] = float(number)
     return fixed
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from gpytorch_nkn.kernels import FeatureKernel, cluster_centers
 from gpytorch_nkn.kernels.network import kernel_values
-from gpytorch_nkn.linalg import Features, factorize_inducing
+from gpytorch_nkn.linalg import Features, check_counts, check_finite, factorize_inducing
 from gpytorch_nkn.mlls import exact_log_density
 
 __all__ = [
@@ -47,9 +47,17 @@ def select_inducing_points(
         Points ``... x m x d``, or all distinct rows if there are at most ``num_points``. The batch
         element with the fewest distinct rows limits ``m``.
 
+    Raises:
+        ValueError: The inputs are empty or not finite, or ``num_points`` is below 1.
+
     Reference: Burt, Rasmussen and van der Wilk (2020), Convergence of Sparse Variational Inference
     in Gaussian Processes Regression.
     """
+    check_counts(1, num_points=num_points)
+    check_counts(0, seed=seed)
+    if x.dim() < 2 or x.numel() == 0:
+        raise ValueError(f"x must be ... x n x d and not empty, got shape {tuple(x.shape)}.")
+    check_finite(x=x)
     elements = x.detach().reshape(-1, *x.shape[-2:])
     distinct = [_distinct(element) for element in elements]
     num_points = min(num_points, *(len(rows) for rows, _ in distinct))

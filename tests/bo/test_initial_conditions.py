@@ -213,6 +213,8 @@ WRONG = [
     ({"incumbent": torch.ones(1, 1, 3)}, r"got shape \(1, 1, 3\)"),
     ({"incumbent": torch.tensor([0.0, torch.nan, 3.0])}, "incumbent must be finite"),
     ({"fixed_features": {3: 1.0}}, "must be indices of 3 input dimensions, got 3"),
+    ({"fixed_features": {0: torch.ones(2)}}, "must have one finite value"),
+    ({"fixed_features": {0: float("nan")}}, "must have one finite value"),
 ]
 
 

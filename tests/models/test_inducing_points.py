@@ -70,3 +70,17 @@ def test_each_element_of_a_batch_has_points_of_its_own():
     assert points[0].max() < 1 and points[1].min() > 5
     x[1] = x[1, :5].repeat(8, 1)
     assert select(x, 8, "kmeans").shape == (2, 5, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_points": 0}, "num_points must be at least 1, got 0"),
+        ({"x": torch.rand(0, 2)}, r"not empty, got shape \(0, 2\)"),
+        ({"x": torch.tensor([[float("nan")]])}, "finite"),
+    ],
+)
+def test_what_cannot_be_is_rejected(options, message):
+    options = {"x": torch.rand(5, 2), "num_points": 3} | options
+    with pytest.raises(ValueError, match=message):
+        select_inducing_points(options.pop("x"), options.pop("num_points"), **options)
