@@ -93,12 +93,11 @@ def fit_bo_model(
 
 
 def _check(model: Any) -> None:
-    is_ensemble = getattr(type(model), "_is_ensemble", False)  # loo_cv sets it on instances
-    if is_ensemble or not hasattr(model, "covar_module"):
-        raise TypeError(
-            "model must have a covar_module and not be an ensemble, got "
-            f"{type(model).__name__}; fit_gpytorch_mll trains ensembles."
-        )
+    name = type(model).__name__
+    if getattr(type(model), "_is_ensemble", False):  # loo_cv sets it on instances
+        raise TypeError(f"fit_bo_model trains no ensembles, got {name}; fit_gpytorch_mll does.")
+    if not hasattr(model, "covar_module"):
+        raise TypeError(f"model must have a covar_module, got {name}.")
     check_model(model)
 
 
