@@ -24,14 +24,14 @@ class CenteredLinearKernel(FormulaKernel):
     functions average to zero over the data. The slope then leaves the mean level unchanged.
 
     Args:
-        learn_center: Train the centre too.
         **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims`` as in
             :class:`gpytorch.kernels.Kernel`; ``ard_num_dims=None`` shares one variance and one
             centre among all columns.
 
     Attributes:
-        center: :math:`c`, ``... x 1 x D``, in units of the input; starts at 0. Set it with
-            ``kernel.initialize(center=...)``.
+        center: :math:`c`, ``... x 1 x D``, in units of the input; starts at 0 and is not trained.
+            Set it with ``kernel.initialize(center=...)``; train it after
+            ``kernel.center.requires_grad_()``.
 
     Reference: Lloyd et al. (2014), appendix A (its linear kernel with an offset).
     """
@@ -41,8 +41,8 @@ class CenteredLinearKernel(FormulaKernel):
     parameter_names = ("variance", "center")
     variance = constrained("variance", "Variance of the slopes, ``... x 1 x D``.")
 
-    def __init__(self, *, learn_center: bool = False, **kwargs: Any):
+    def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)
         shape = (*self.batch_shape, 1, self.ard_num_dims or 1)
         self.add_constrained("variance", shape)
-        self.register_parameter("center", nn.Parameter(torch.zeros(shape), learn_center))
+        self.register_parameter("center", nn.Parameter(torch.zeros(shape), False))

@@ -217,12 +217,6 @@ class LaplaceGP(GP):
         return MultivariateNormal(mean, torch.diag_embed(variance))
 
     @property
-    def mode(self) -> tuple[Tensor, Tensor]:
-        r"""Return the latent mode and the curvature :math:`W`, each ``... x N``."""
-        mode = self._mode_found()
-        return mode.latent, mode.curvature
-
-    @property
     def pseudo_targets(self) -> tuple[Tensor, Tensor]:
         r"""Return targets and noise variances ``... x N`` of the exact GP with this posterior.
 

@@ -105,7 +105,7 @@ def classes_with_one_kernel():
 
 def activations():
     layers = [Linear(2, 2), Activation(2, [0.1, 1.0, 0.3]), Linear(2, 1), Activation(1, "exp")]
-    kernels = [RBFKernel(ard_num_dims=3), ScaleKernel(CenteredLinearKernel(learn_center=True))]
+    kernels = [RBFKernel(ard_num_dims=3), ScaleKernel(CenteredLinearKernel().requires_grad_())]
     network = NeuralKernelNetwork(kernels, layers)
     network.layers[0].weight = 0.1
     return wide(network)

@@ -299,7 +299,7 @@ REGISTRY = [
     simple(CategoricalKernel),
     simple(CategoricalKernel, dims=3, ard=True),
     simple(CenteredLinearKernel),
-    simple(CenteredLinearKernel, ard=True, learn_center=True),
+    simple(CenteredLinearKernel, ard=True),
     simple(SpectralComponentKernel),
     simple(SpectralComponentKernel, dims=3, ard=True),
     simple(ZeroMeanPeriodicKernel),

@@ -85,6 +85,10 @@ def twice(cls, dims=3, **options):
     return small_network(primitives)
 
 
+def movable_center(**options):
+    return CenteredLinearKernel(**options).requires_grad_()
+
+
 def columns(b):
     return [
         RBFKernel(batch_shape=b, active_dims=(2, 0)),
@@ -291,8 +295,8 @@ CASES = {
     "periodic-ard": Case(twice(PeriodicKernel)),
     "categories": Case(small_network(categories)),
     "factors": Case(small_network(factors)),
-    "centered-linear": Case(twice(CenteredLinearKernel, None, learn_center=True)),
-    "centered-linear-ard": Case(twice(CenteredLinearKernel, learn_center=True)),
+    "centered-linear": Case(twice(movable_center, None)),
+    "centered-linear-ard": Case(twice(movable_center)),
     "spectral": Case(twice(SpectralComponentKernel, None)),
     "spectral-ard": Case(twice(SpectralComponentKernel)),
     "spectral-and-others": Case(small_network(spectral_and_others)),

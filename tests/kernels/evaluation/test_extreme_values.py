@@ -34,7 +34,7 @@ KERNELS = {
     "linear": LinearKernel,
     "linear-ard": lambda: LinearKernel(ard_num_dims=2),
     "categorical": lambda: CategoricalKernel(ard_num_dims=2),
-    "centered": lambda: CenteredLinearKernel(learn_center=True),
+    "centered": lambda: CenteredLinearKernel().requires_grad_(),
     "spectral": SpectralComponentKernel,
     "spectral-ard": lambda: SpectralComponentKernel(ard_num_dims=2),
     "step-after": lambda: StepKernel(location=0.3, active_dims=(0,)),
