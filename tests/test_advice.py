@@ -99,7 +99,7 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "drop such rows from X and y": "estimators/nkn/test_table_times.py",
     "convert times to days": "estimators/nkn/test_table_times.py",
     "make it a pandas.DataFrame": "estimators/nkn/test_table_times.py",
-    "matched by position: if this is wrong, pass {}.loc[X.index]": "estimators/test_odd_tables.py",
+    "matched by position: if this is wrong, call X": "estimators/test_odd_tables.py",
     "divide it by a constant": "estimators/test_odd_tables.py",
     "only in type or spaces: convert it as in fit": "estimators/nkn/test_table_columns.py",
     "they held numbers in fit; convert": "estimators/nkn/test_table_times.py",

@@ -58,6 +58,7 @@ def read_time_series(
     Raises:
         ImportError: pandas is not installed.
         OSError: The file cannot be read.
+        TypeError: ``dayfirst`` is not a boolean or None.
         ValueError: No series can be read; the message names the line and the option.
     """
     arguments = locals()
@@ -65,6 +66,8 @@ def read_time_series(
         import pandas as pd
 
         from gpytorch_nkn.datasets import csv_cells, csv_columns, csv_table, csv_times
+    if dayfirst not in (None, True, False):
+        raise TypeError(f"dayfirst must be True, False or None, got {dayfirst!r}.")
     reading, quoted = csv_cells.Reading(**arguments), csv_cells.quoted
     note, path = reading.note, Path(path)
     frame = csv_table.read_table(path, reading)

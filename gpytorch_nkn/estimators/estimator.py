@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gpytorch_nkn._devices import OnCPU
 from gpytorch_nkn.estimators.table_input import as_numbers, check_complete_targets, check_size
-from gpytorch_nkn.fit import Recipe, check_counts, check_number, warn_user
+from gpytorch_nkn.fit import Recipe, check_counts, check_flags, check_number, warn_user
 
 __all__ = ["Estimator", "forgets_failures"]
 
@@ -100,13 +100,19 @@ progress: Show a progress bar on a terminal.
         return table, target
 
     def _warn_of_order(self, X: Any, **of_rows: Any) -> None:
-        """Warn if other data of the rows have the index of ``X`` in another order."""
+        """Warn if data of the rows have other labels than ``X``, or the same in another order.
+
+        The default labels 0, 1, ... say nothing about rows, unless both have them.
+        """
         for name, values in of_rows.items():
             if isinstance(X, pd.DataFrame) and isinstance(values, pd.DataFrame | pd.Series):
-                if not X.index.equals(values.index) and set(X.index) == set(values.index):
+                one, two = X.index, values.index
+                default = pd.RangeIndex(len(one))
+                named = not (one.equals(default) or two.equals(default)) and len(one) == len(two)
+                if not one.equals(two) and (named or set(one) == set(two)):
                     warn_user(
-                        f"X and {name} have the same index in different orders, but rows are "
-                        f"matched by position: if this is wrong, pass {name}.loc[X.index]."
+                        f"X and {name} have different indices, but rows are matched by position: "
+                        f'if this is wrong, call X, {name} = X.align({name}, join="inner", axis=0).'
                     )
 
     def _checked_rows(self, X: Any, name: str = "X", **checks: Any) -> np.ndarray:
@@ -142,9 +148,8 @@ progress: Show a progress bar on a terminal.
         """Raise an error if a training option is invalid."""
         options = self.get_params(deep=False)
         recipe, budget, n_jobs = options.get("recipe"), options["budget"], options.get("n_jobs", 1)
-        for name in ("priors", "progress", "early_stopping"):
-            if not isinstance(options.get(name, True), bool | np.bool_):
-                raise TypeError(f"{name} must be True or False, got {options[name]!r}.")
+        flags = {"priors", "progress", "early_stopping"} & options.keys()
+        check_flags(**{name: options[name] for name in flags})
         if not (recipe is None or isinstance(recipe, Recipe)):
             raise TypeError(f"recipe must be a Recipe or None, got {recipe!r}.")
         if budget is not None:

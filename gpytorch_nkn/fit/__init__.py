@@ -40,6 +40,6 @@ from gpytorch_nkn.fit.sizes import (
     free_bytes as free_bytes,
     warn_of_size as warn_of_size,
 )
-from gpytorch_nkn.linalg import check_counts as check_counts
+from gpytorch_nkn.linalg import check_counts as check_counts, check_flags as check_flags
 
 __all__ = ["FitResult", "Recipe", "RestartRecord", "SizeWarning", "fit_best_of", "fit_in_stages"]

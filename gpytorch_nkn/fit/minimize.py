@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from gpytorch_nkn.fit.objective import Objective
 from gpytorch_nkn.fit.session import check_number
 from gpytorch_nkn.fit.training_loss import TrainingLoss
-from gpytorch_nkn.linalg import check_counts
+from gpytorch_nkn.linalg import check_counts, check_flags
 
 __all__ = ["FlatParameters", "Recipe", "adam", "check_recipe", "lbfgs", "minimize"]
 
@@ -50,6 +50,7 @@ class Recipe:
     def __post_init__(self) -> None:
         check_counts(0, adam_steps=self.adam_steps, lbfgs_iterations=self.lbfgs_iterations)
         check_number("learning_rate", self.learning_rate, positive=True)
+        check_flags(anneal=self.anneal)
 
     @classmethod
     def paper(cls) -> Recipe:

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from tqdm import tqdm
 
-from gpytorch_nkn.linalg import check_counts
+from gpytorch_nkn.linalg import check_counts, check_flags
 
 __all__ = ["Best", "Session", "check_number", "options_of", "progress_bar", "warn_user"]
 
@@ -154,6 +154,7 @@ def progress_bar(
     progress: bool, total: int | None = None, desc: str | None = None, unit: str = "it"
 ) -> tqdm:
     """Return a progress bar, shown only with ``progress`` and on a terminal (standard error)."""
+    check_flags(progress=progress)
     stream = sys.stderr
     shown = progress and stream is not None and stream.isatty()
     return tqdm(total=total, desc=desc, unit=unit, disable=not shown, leave=False)

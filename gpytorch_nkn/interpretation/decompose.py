@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpytorch_nkn.fit import check_counts
+from gpytorch_nkn.fit import check_counts, check_flags
 from gpytorch_nkn.interpretation.behaviour import Geometry, Role, roles_of
 from gpytorch_nkn.interpretation.expansion import (
     Expansion,
@@ -138,6 +138,7 @@ class Decomposition:
 
     def posterior_at(self, inputs: Tensor, *, centered: bool = False) -> ComponentPosterior:
         """Return :meth:`posterior` at inputs of the kernel."""
+        check_flags(centered=centered)
         gp, components = self.gp, self.components
         groups = [None if part.is_rest else part.terms for part in components]
         shifts = self._shifts(groups) if centered else inputs.new_zeros(len(groups), 1, 1)

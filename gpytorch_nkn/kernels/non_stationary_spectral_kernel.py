@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from gpytorch_nkn._devices import normal
 from gpytorch_nkn.kernels.batch_kernel import check_columns, constrained
 from gpytorch_nkn.kernels.feature_kernel import FeatureKernel
-from gpytorch_nkn.linalg import check_counts
+from gpytorch_nkn.linalg import check_counts, check_flags
 
 __all__ = ["NonStationarySpectralKernel"]
 
@@ -101,6 +101,7 @@ class NonStationarySpectralKernel(FeatureKernel):
         **kwargs: Any,
     ):
         check_counts(1, num_features=num_features, input_dim=input_dim)
+        check_flags(learn_frequencies=learn_frequencies, stationary=stationary)
         if features not in _FEATURES:
             raise ValueError(f"features must be one of {_FEATURES}, got {features!r}.")
         if not 0 <= correlation < 1:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from gpytorch_nkn._devices import uniform
 from gpytorch_nkn.layers.layer import Layer
-from gpytorch_nkn.linalg import broadcasts
+from gpytorch_nkn.linalg import broadcasts, check_flags
 
 _NO_BATCH = torch.Size([1, 1, 1, 1])  # dimensions of size one, more than any batch of data has
 _LOG_OF_ZERO = -1e3  # finite, but its softmax or softplus is exactly 0
@@ -79,6 +79,7 @@ class Linear(Layer):
         seed: int = 0,
     ):
         super().__init__(in_features, out_features, batch_shape=batch_shape)
+        check_flags(bias=bias)
         if weights not in ("softplus", "simplex"):
             raise ValueError(f"weights must be 'softplus' or 'simplex', got {weights!r}.")
         for name, prior in (("weight_prior", weight_prior), ("bias_prior", bias_prior)):

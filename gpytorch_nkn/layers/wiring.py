@@ -14,6 +14,7 @@ from gpytorch_nkn.layers.linear import Linear
 from gpytorch_nkn.layers.log_normal_prior import log_normal_prior
 from gpytorch_nkn.layers.product import Product
 from gpytorch_nkn.layers.shrunk_log_normal_prior import ShrunkLogNormalPrior
+from gpytorch_nkn.linalg import check_flags
 
 __all__ = ["PAPER_WIRING", "parse_wiring"]
 
@@ -57,6 +58,7 @@ def parse_wiring(
 
     Reference: Sun et al. (2018), sections 5.1 to 5.3 and appendix J.
     """
+    check_flags(priors=priors, skip=skip)
     if sparsity not in (None, "l1"):
         raise ValueError(f"sparsity must be 'l1' or None, got {sparsity!r}.")
     if not 0 < hidden_bias < math.inf:

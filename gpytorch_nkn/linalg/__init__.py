@@ -4,6 +4,7 @@ from gpytorch_nkn.linalg.block_diagonal import BlockDiagonal as BlockDiagonal
 from gpytorch_nkn.linalg.checks import (
     check_counts as check_counts,
     check_finite as check_finite,
+    check_flags as check_flags,
     check_tensors as check_tensors,
 )
 from gpytorch_nkn.linalg.cholesky import (

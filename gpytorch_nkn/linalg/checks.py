@@ -1,4 +1,4 @@
-"""Checks of arguments: tensors and counts."""
+"""Checks of arguments: tensors, counts and flags."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["check_counts", "check_finite", "check_tensors"]
+__all__ = ["check_counts", "check_finite", "check_flags", "check_tensors"]
 
 
 def check_finite(**values: Tensor) -> None:
@@ -58,3 +59,10 @@ def check_counts(least: int | None, words: Sequence[str] = (), **counts: Any) ->
             raise TypeError(f"{name} must be an integer{alternatives}, got {value!r}.")
         if least is not None and number < least:
             raise ValueError(f"{name} must be at least {least}, got {value}.")
+
+
+def check_flags(**flags: Any) -> None:
+    """Check that options are booleans: any other object, such as ``"no"``, would count as True."""
+    for name, value in flags.items():
+        if not isinstance(value, bool | np.bool_):
+            raise TypeError(f"{name} must be True or False, got {value!r}.")

@@ -30,7 +30,7 @@ from linear_operator.operators import BlockDiagLinearOperator, LinearOperator
 from linear_operator.settings import cholesky_jitter
 from torch import Tensor
 
-from gpytorch_nkn.fit import GAUSSIAN_LIKELIHOODS, evaluating, options_of
+from gpytorch_nkn.fit import GAUSSIAN_LIKELIHOODS, check_flags, evaluating, options_of
 from gpytorch_nkn.kernels import (
     FeatureKernel,
     categorical_columns,
@@ -246,6 +246,7 @@ class BaseGP:
             X: Inputs ``... x q x d``.
             observation_noise: Include the noise in the variances.
         """
+        check_flags(observation_noise=observation_noise)
         chunk_size = max(1, _CHUNK_ENTRIES // self._chunk_width())
         means, variances = [], []
         X = self._check_points(X)
@@ -255,7 +256,7 @@ class BaseGP:
             for chunk in X.split(chunk_size, dim=-2):
                 # q x ... x 1 x d: a batch of single points, without covariances between them
                 single = chunk.movedim(-2, 0).unsqueeze(-2)
-                posterior = self.posterior(single, observation_noise=observation_noise)
+                posterior = self.posterior(single, observation_noise=bool(observation_noise))
                 # an input transform may turn one point into several (InputPerturbation)
                 means.append(posterior.mean.movedim(0, -3).flatten(-3, -2))
                 variances.append(posterior.variance.movedim(0, -3).flatten(-3, -2))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from gpytorch_nkn.linalg import check_flags
 from gpytorch_nkn.plotting.checks import draw_observed
 from gpytorch_nkn.plotting.style import (
     BLUE,
@@ -40,6 +41,7 @@ def check_progress(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return a mask ``N`` of feasible values, and the best value so far ``N`` (NaN if none)."""
     (y,) = as_vectors(values=values)
+    check_flags(maximize=maximize)
     mask = np.ones(y.size, dtype=bool) if feasible is None else np.asarray(feasible)
     if mask.shape != y.shape or mask.dtype != bool:
         raise ValueError(

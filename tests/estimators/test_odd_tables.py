@@ -206,10 +206,12 @@ def test_targets_of_unusual_types(name):
     index = Y.set_axis(np.arange(N) + 100)
     for y in (Y.to_list(), Y.astype("Float64"), Y.astype(str), Y.astype(object), index):
         np.testing.assert_allclose(fitted(name, X, y).predict(X), expected)
-    with pytest.warns(UserWarning, match=r"matched by position.*y\.loc\[X\.index\]"):
-        fitted(name, X, Y.iloc[::-1])
-    sorted_by_target = Y.sort_values().loc[X.index]  # as the warning advises
-    np.testing.assert_allclose(fitted(name, X, sorted_by_target).predict(X), expected)
+    other_rows = X.set_axis(np.arange(N) + 1), Y.set_axis(np.arange(N) + 2)
+    for x, y in ((X, Y.iloc[::-1]), other_rows):
+        with pytest.warns(UserWarning, match=r"different indices, but rows .*= X\.align\(y, join="):
+            fitted(name, x, y)
+    x, y = X.align(Y.iloc[::-1], join="inner", axis=0)  # as the warning advises
+    np.testing.assert_allclose(fitted(name, x, y).predict(X), expected)
     for y in (DAYS, ["u", "v"] * 20, [datetime.date(2020, 1, 1)] * N):
         with pytest.raises((TypeError, ValueError), match="y must hold numbers"):
             fitted(name, X, y)

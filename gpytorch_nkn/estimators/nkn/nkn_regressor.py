@@ -40,7 +40,15 @@ from gpytorch_nkn.estimators.nkn.table_models import (
 from gpytorch_nkn.estimators.nkn.table_targets import Targets, candidates, choose_transform
 from gpytorch_nkn.estimators.nkn.target_columns import ColumnPredictions, by_column, has_columns
 from gpytorch_nkn.estimators.table_input import check_varies, per_row, warn_of_copies
-from gpytorch_nkn.fit import FitResult, Recipe, Rows, Session, check_counts, warn_of_size
+from gpytorch_nkn.fit import (
+    FitResult,
+    Recipe,
+    Rows,
+    Session,
+    check_counts,
+    check_flags,
+    warn_of_size,
+)
 
 __all__ = ["NKNRegressor"]
 
@@ -341,6 +349,7 @@ class NKNRegressor(ColumnPredictions):
             would dominate the moments, so the process is clipped at one standard deviation beyond
             the targets of the fit and the median.
         """
+        check_flags(return_std=return_std, observation_noise=observation_noise)
         rows, indices, offset = self._drawn_with(X, exposure)
         is_linear = self.y_transform_.is_linear
         if is_linear and not return_std:
@@ -388,6 +397,7 @@ class NKNRegressor(ColumnPredictions):
         """
         if not isinstance(n_samples, Integral) or n_samples < 1:
             raise ValueError(f"n_samples must be an integer of at least 1, got {n_samples!r}.")
+        check_flags(observation_noise=observation_noise)
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
         rows, indices, offset = self._drawn_with(X, exposure)
         mixture = self._mixture(rows, indices, offset, noise=observation_noise)

@@ -19,7 +19,7 @@ from gpytorch_nkn.estimators.series.member import Member
 from gpytorch_nkn.estimators.series.seasons import typical_step
 from gpytorch_nkn.estimators.series.series_input import as_times, forecast_columns, local
 from gpytorch_nkn.estimators.series.time_axis import TimeAxis
-from gpytorch_nkn.fit import check_counts, warn_user
+from gpytorch_nkn.fit import check_counts, check_flags, warn_user
 from gpytorch_nkn.plotting import plot_forecast
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
             TypeError: Times are of another kind than in the fit.
             ValueError: A time or covariate is missing, or the covariates have other columns.
         """
+        check_flags(return_std=return_std)
         mixture = self.predict_distribution(x, covariates=covariates)
         median = mixture.quantile(0.5)
         return (median, mixture.std()) if return_std else median

@@ -14,7 +14,7 @@ from gpytorch.kernels import AdditiveKernel, ConstantKernel, Kernel, ProductKern
 from torch import Tensor
 
 from gpytorch_nkn._devices import permutation
-from gpytorch_nkn.fit import check_counts
+from gpytorch_nkn.fit import check_counts, check_flags
 from gpytorch_nkn.interpretation.expansion.factors import (
     Columns,
     ProductRules,
@@ -101,6 +101,7 @@ def expand_source(
 ) -> Expansion:
     """Expand the kernel of a source, see :func:`expand`."""
     check_counts(1, max_terms=max_terms)
+    check_flags(merge=merge, split=split)
     with torch.no_grad():
         builder = _Builder(source, max_terms)
         polynomial = builder.of(source.kernel, builder.all_columns)

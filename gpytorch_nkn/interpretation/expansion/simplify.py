@@ -15,7 +15,15 @@ from gpytorch.models import ExactGP
 from tqdm import tqdm
 
 from gpytorch_nkn.averaging import leave_blocks_out, leave_one_out
-from gpytorch_nkn.fit import FlatParameters, Session, check_counts, copy_model, lbfgs, noisy_prior
+from gpytorch_nkn.fit import (
+    FlatParameters,
+    Session,
+    check_counts,
+    check_flags,
+    copy_model,
+    lbfgs,
+    noisy_prior,
+)
 from gpytorch_nkn.interpretation.expansion.candidates import (
     Part,
     as_network,
@@ -82,6 +90,7 @@ def simplify(
     Compositional Kernel Search, for the criterion.
     """
     check_counts(1, max_terms=max_terms, max_candidates=max_candidates)
+    check_flags(zero_mean=zero_mean)
     gp = fitted_gp(model)
     check_one_output(gp, "simplify")
     candidates = find_candidates(gp, max_candidates, zero_mean)

@@ -22,6 +22,7 @@ from gpytorch_nkn.layers import (
     log_normal_prior,
     prior_closures,
 )
+from gpytorch_nkn.linalg import check_flags
 
 __all__ = ["MODES", "TERMS", "forecast"]
 
@@ -147,6 +148,7 @@ def forecast(
     shifts: Sequence[float] = (),
 ) -> tuple[list[Kernel], list[Layer]]:
     """Create the primitives and layers of the preset, one product per term and period."""
+    check_flags(priors=priors)
     terms = [terms] if isinstance(terms, str) else terms
     unknown = [name for name in terms if name not in TERMS]
     if unknown or not terms:

@@ -27,6 +27,7 @@ from gpytorch_nkn.kernels.evaluation import is_hooked
 from gpytorch_nkn.kernels.formula_kernel import formula_values
 from gpytorch_nkn.kernels.kernel_spec import own_spec
 from gpytorch_nkn.layers import Layer
+from gpytorch_nkn.linalg import check_flags
 
 __all__ = ["check_parts", "kernel_values", "select_columns"]
 
@@ -116,6 +117,7 @@ def check_parts(primitives: list[Kernel], layers: list[Layer], skip: bool) -> No
     for layer in layers:
         if not isinstance(layer, Layer):
             raise TypeError(f"Layers must be gpytorch_nkn.layers.Layer, got {layer!r}.")
+    check_flags(skip=skip)
     if skip and len(layers) < 2:
         raise ValueError(f"skip=True needs at least two layers, got {len(layers)}.")
     chain, width, fits = f"{len(primitives)} primitives", len(primitives), True

@@ -36,7 +36,7 @@ from gpytorch_nkn.layers import (
     parse_wiring,
     prior_closures,
 )
-from gpytorch_nkn.linalg import check_counts
+from gpytorch_nkn.linalg import check_counts, check_flags
 
 __all__ = [
     "Parts",
@@ -144,6 +144,7 @@ def tabular(
     """Create RBF, Matern-5/2, rational quadratic and linear kernels, and optional primitives."""
     split = _check_columns(input_dim, cat_dims)._replace(ard=ard)
     check_counts(0, spectral=spectral)
+    check_flags(columns=columns, ard=ard)
     primitives = _categories(split, options, joint=True)
     for column in split.continuous if columns else ():
         primitives += _copies(RBFKernel, 1, options, **split.over_one(column))
@@ -259,6 +260,7 @@ def _check_columns(input_dim: int, cat_dims: Iterable[int] | None) -> _Columns:
 
 def _categories(columns: _Columns, options: _Options, joint: bool = False) -> list[Kernel]:
     """Create a kernel per categorical column; ``joint``: one over all, if none is continuous."""
+    check_flags(priors=options.priors)
     kernels = [_categorical(options, **columns.over_one(column)) for column in columns.categorical]
     if joint and not columns.continuous:
         kernels.append(_categorical(options, **columns.over_categorical))

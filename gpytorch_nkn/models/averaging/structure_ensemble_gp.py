@@ -28,7 +28,7 @@ from gpytorch.models import ExactGP
 from gpytorch.priors import GammaPrior
 from torch import Tensor, nn
 
-from gpytorch_nkn.fit import check_counts, check_dense
+from gpytorch_nkn.fit import check_counts, check_dense, check_flags
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import NETWORKS, check_name, mixed_parts
 from gpytorch_nkn.layers import LogNormalPrior, dimension_scaled_prior
@@ -180,6 +180,7 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
         input_transform: InputTransform | None = None,
     ):
         check_counts(1, num_members=num_members)
+        check_flags(maximize=maximize)
         if isinstance(structures, str) or not isinstance(structures, Sequence) or not structures:
             raise ValueError(
                 f"structures must be a sequence such as ('matern',), got {structures!r}."
@@ -224,7 +225,7 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
         for kernel in kernels:
             check_columns(kernel, x.size(-1), x)
         self.structures = _names(structures)
-        self._maximize = bool(maximize)
+        self._maximize = maximize
         members = torch.zeros(num_members, dtype=torch.long, device=x.device)
         self.covar_module = StructureKernel(kernels, members)
         count = len(kernels)
@@ -268,7 +269,8 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
 
     @maximize.setter
     def maximize(self, value: bool) -> None:
-        self._maximize = bool(value)
+        check_flags(maximize=value)
+        self._maximize = value
         if (warp := self._member_warp) is not None:
             y = self.common_data()[1]
             best = y.max() if self._maximize else y.min()

@@ -32,6 +32,7 @@ from gpytorch_nkn.linalg import (
     PartialGrid,
     PartialKronecker,
     check_counts,
+    check_flags,
     kronecker_multiply,
 )
 from gpytorch_nkn.linalg.grid import outer_product, put_slices, take_slices
@@ -330,6 +331,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         Raises:
             ValueError: ``cells`` is not a mask of the grid.
         """
+        check_flags(observation_noise=observation_noise)
         solved = self._grid_posterior()
         if cells is None:
             cells = self.missing.reshape(-1, *self._sizes).any(0)
@@ -366,6 +368,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         Reference: Wilson et al. (2021), Pathwise Conditioning of Gaussian Processes.
         """
         check_counts(1, num_samples=num_samples)
+        check_flags(observation_noise=observation_noise)
         generator = torch.Generator().manual_seed(seed)
 
         def draw(like: Tensor) -> Tensor:

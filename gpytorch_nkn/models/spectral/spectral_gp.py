@@ -19,7 +19,7 @@ from linear_operator.operators import LinearOperator, ZeroLinearOperator
 from torch import Tensor
 
 from gpytorch_nkn.kernels import BatchPredictionStrategy, FeatureKernel, NonStationarySpectralKernel
-from gpytorch_nkn.linalg import check_counts
+from gpytorch_nkn.linalg import check_counts, check_flags
 from gpytorch_nkn.models.base_gp import ExactBaseGP
 from gpytorch_nkn.models.common import check_forward
 from gpytorch_nkn.models.inducing_points import (
@@ -100,6 +100,7 @@ class SpectralGP(ExactBaseGP):
         input_transform: InputTransform | None = None,
     ) -> None:
         check_counts(1, inducing_points=inducing_points)
+        check_flags(rbf=rbf, stationary=stationary)
         super().__init__(
             train_X,
             train_Y,
