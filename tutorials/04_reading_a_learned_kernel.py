@@ -20,13 +20,7 @@ from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import fit_best_of
 from gpytorch_nkn.interpretation import decompose, effects, expand, report, simplify
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.plotting import (
-    plot_components,
-    plot_cumulative,
-    plot_effects,
-    plot_kernel,
-    plot_network,
-)
+from gpytorch_nkn.plotting import plot_components, plot_effects, plot_kernel, plot_network
 
 plt.style.use("gpytorch_nkn.plotting.gpytorch_nkn")
 BLUE, ORANGE = "#1f5fa8", "#d1580b"
@@ -75,17 +69,9 @@ plt.show()
 # terms by their behaviour over time (trend, cycle, smooth variation) and splits the fit
 # accordingly.
 
-# %% mystnb={"image": {"alt": "The trend explains most; the cycle removes most of the error"}}
+# %%
 split = decompose(forecaster)
-figure, axes = plt.subplots(figsize=(8, 2.2), layout="constrained")
-plot_cumulative(
-    axes,
-    [part.name for part in split.components],
-    split.explained,
-    errors=split.errors,
-    error_label="mean absolute error (ppm),\ncross-validated",
-)
-plt.show()
+print(split)
 
 # %% [markdown]
 # Read the table from top to bottom. *Explained* is the fraction of the variance of the data that

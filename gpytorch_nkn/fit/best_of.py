@@ -49,10 +49,11 @@ class _Run:
     status: str = "ok"
     trace: np.ndarray = field(default_factory=lambda: np.empty(0))
 
-    @property
-    def record(self) -> RestartRecord:
-        """Record of the restart."""
-        numbers = self.evaluations, self.seconds, self.status, self.trace
+    def record(self, otherwise: str) -> RestartRecord:
+        """Return the record of the restart; ``otherwise`` is the reason of an infinite loss."""
+        is_known = math.isfinite(self.loss) or self.status.startswith("failed")
+        status = self.status if is_known else f"failed: {otherwise}"
+        numbers = self.evaluations, self.seconds, status, self.trace
         return RestartRecord(self.number, self.origin, self.loss, *numbers)
 
 
@@ -126,13 +127,8 @@ def fit_best_of(
                 _train(run, recipe, session.end, bar.update)
         else:
             _train_in_processes(runs, pending, recipe, session, n_jobs, bar)
-    for run in runs:
-        if not math.isfinite(run.loss) and not run.record.failed:
-            reason = (
-                "interrupted before its first step" if session.interrupted else "no finite loss"
-            )
-            run.status = f"failed: {reason}"
-    records = [run.record for run in runs]
+    reason = "interrupted before its first step" if session.interrupted else "no finite loss"
+    records = [run.record(reason) for run in runs]
     members = {r.number: r.model for r, c in zip(runs, records, strict=True) if not c.failed}
     if not members and session.interrupted:
         raise KeyboardInterrupt

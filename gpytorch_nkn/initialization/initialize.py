@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from gpytorch.kernels import IndexKernel, Kernel, ProductKernel, ScaleKernel
+from gpytorch.kernels import Kernel, ProductKernel, ScaleKernel
 from gpytorch.likelihoods import (
     FixedNoiseGaussianLikelihood,
     MultitaskGaussianLikelihood,
@@ -135,19 +135,23 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
     variance = y.var() if y.numel() > 1 else y.new_ones(())
     if isinstance(model.likelihood, StudentTLikelihood):  # outliers dominate the variance
         variance = (torch.quantile(y, 0.75) - torch.quantile(y, 0.25)).square() or variance
-    parts = [getattr(model.likelihood, n, None) for n in ("noise_covar", "second_noise_covar")]
-    for noise in (model.likelihood, *parts):
-        for name in ("noise", "task_noises"):
-            raw = getattr(noise, "_parameters", {}).get(f"raw_{name}")
-            if raw is not None and raw.requires_grad:
-                assign(noise, name, (share * variance).expand_as(raw))
-    for part in model.modules() if restart else ():
-        if isinstance(part, IndexKernel):
-            parameters = part._parameters
-            factor = parameters.get("covar_factor", parameters.get("raw_covar_factor"))
-            if factor is not None and factor.requires_grad:
-                factor.data.copy_(normal(rng, factor))
+    for part, name, raw in _trainable(model.likelihood, "raw_noise", "raw_task_noises"):
+        assign(part, name.removeprefix("raw_"), (share * variance).expand_as(raw))
+    if restart:
+        for _, _, factor in _trainable(model, "covar_factor", "raw_covar_factor"):
+            factor.data.copy_(normal(rng, factor))
     return model
+
+
+def _trainable(
+    module: torch.nn.Module, *names: str
+) -> Iterator[tuple[torch.nn.Module, str, Tensor]]:
+    """Yield the trainable parameters of these names, with the modules that own them."""
+    for part in module.modules():
+        for name in names:
+            value = part._parameters.get(name)
+            if value is not None and value.requires_grad:
+                yield part, name, value
 
 
 def _parts(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import partial, wraps
 from typing import Any, TypeVar
@@ -246,14 +246,21 @@ def _map_batch(
             if id(parameter) not in done and parameter.shape[: len(old)] == old:
                 parameter.data = function(parameter.data, old)
                 done.add(id(parameter))
-        for name, buffer in list(module.named_buffers(recurse=False)):
-            # buffers without batch dimensions (active_dims, a grid) are shared by the batch
-            if name != "active_dims" and len(old) and buffer.shape[: len(old)] == old:
-                setattr(module, name, function(buffer, old))
-        for constraint in module.children():
-            if isinstance(constraint, Interval) and len(old):  # bounds of batch entries may differ
-                for name, bound in list(constraint.named_buffers(recurse=False)):
-                    if bound.dim() > len(old) and bound.shape[: len(old)] == old:
-                        setattr(constraint, name, function(bound, old))
+        for owner, name, buffer in list(_batch_buffers(module, old)):
+            setattr(owner, name, function(buffer, old))
         setattr(module, attribute, batch_shape)
     return new_kernel
+
+
+def _batch_buffers(module: Kernel | Layer, shape: torch.Size) -> Iterator[tuple[Any, str, Tensor]]:
+    """Yield owners, names and values of buffers with an entry for each kernel of a batch.
+
+    The batch shares all others, such as ``active_dims`` or a grid.
+    """
+    bounds = [child for child in module.children() if isinstance(child, Interval)]
+    for owner in (module, *bounds) if shape else ():
+        least = len(shape) + (owner is not module)
+        for name, buffer in owner.named_buffers(recurse=False):
+            is_batch = buffer.dim() >= least and buffer.shape[: len(shape)] == shape
+            if is_batch and name != "active_dims":
+                yield owner, name, buffer

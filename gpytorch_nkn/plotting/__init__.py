@@ -6,7 +6,6 @@ They raise TypeError or ValueError for invalid arguments. Reports use the style 
 
 from gpytorch_nkn.plotting.checks import plot_autocorrelation, plot_calibration
 from gpytorch_nkn.plotting.components import plot_components
-from gpytorch_nkn.plotting.cumulative import plot_cumulative
 from gpytorch_nkn.plotting.effects import plot_effects
 from gpytorch_nkn.plotting.forecast import plot_forecast
 from gpytorch_nkn.plotting.inpainting import draw_uncertainty as draw_uncertainty, plot_inpainting
@@ -25,7 +24,6 @@ __all__ = [
     "plot_autocorrelation",
     "plot_calibration",
     "plot_components",
-    "plot_cumulative",
     "plot_effects",
     "plot_forecast",
     "plot_inpainting",

@@ -19,7 +19,6 @@ from gpytorch_nkn.plotting.style import (
     draw_interval,
     finish,
     put_legend_above,
-    tick_percents,
 )
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ def plot_calibration(
     low, high = ends(x)
     draw_observed(ax, x, observed, low, high, labels)
     for axis in (ax.xaxis, ax.yaxis):
-        tick_percents(axis)
+        axis.set_major_formatter("{x:.0%}")
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     return ax
 

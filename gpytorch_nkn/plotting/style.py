@@ -32,7 +32,6 @@ __all__ = [
     "put_legend_above",
     "put_title",
     "size_in_points",
-    "tick_percents",
 ]
 
 STYLE = "gpytorch_nkn.plotting.gpytorch_nkn"  # name of the style sheet
@@ -176,12 +175,6 @@ def draw_points(
 def add_bar(ax: Axes, colored: Any, **options: Any) -> None:
     """Add a colour bar without a frame."""
     ax.figure.colorbar(colored, **{"ax": ax} | options).outline.set_visible(False)
-
-
-def tick_percents(axis: Any) -> None:
-    """Put ticks from 0 to 100 % on an axis of fractions."""
-    ticks = np.linspace(0, 1, 6)
-    axis.set_ticks(ticks, [f"{100 * tick:.0f} %" for tick in ticks])
 
 
 def label_dates(ax: Axes, x: np.ndarray) -> None:

@@ -22,20 +22,10 @@ from gpytorch_nkn.interpretation.checks import LeaveOneOut, autocorrelation
 from gpytorch_nkn.interpretation.effects import Effects
 from gpytorch_nkn.interpretation.units import listed, percent
 
-__all__ = [
-    "MATTERS",
-    "PANEL",
-    "SIZE",
-    "Block",
-    "Findings",
-    "Sketch",
-    "literal",
-    "render",
-    "render_all",
-]
+__all__ = ["MATTERS", "PANEL", "Block", "Findings", "Sketch", "literal", "render", "render_all"]
 
 MATTERS = 5e-3  # least total Sobol index of a column that is named
-SIZE = (5.2, 2.8)  # size of a figure in inches, with ten-point letters readable on a phone
+_SIZE = (5.2, 2.8)  # size of a figure in inches, with ten-point letters readable on a phone
 _DPI = 160
 PANEL, _LARGE = 18, 30  # characters per line of a label of a panel, and of a larger figure
 _PANELS = 3  # panels in a row of a figure
@@ -48,9 +38,8 @@ class Sketch:
 
     text: str  # alternative text
     paint: Callable[[Any], object]  # draws on one Axes, or on an array of several panels
-    size: tuple[float, float] = SIZE
     caption: str = ""
-    panels: int = 0  # number of Axes if there are several; their size is fixed
+    panels: int = 0  # number of Axes if there are several
 
     def source(self) -> str:
         """Return the figure as a PNG in a data URI."""
@@ -61,8 +50,7 @@ class Sketch:
 
         count = max(1, self.panels)
         rows, columns = -(-count // _PANELS), min(_PANELS, count)
-        size = max(SIZE[0], 3.2 * columns), 2.6 * rows + 0.4
-        size = size if self.panels else self.size
+        size = (max(_SIZE[0], 3.2 * columns), 2.6 * rows + 0.4) if self.panels else _SIZE
         figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
         FigureCanvasAgg(figure)
         with style.context(plotting.STYLE):

@@ -14,12 +14,11 @@ from gpytorch_nkn import plotting
 from gpytorch_nkn._devices import normal
 from gpytorch_nkn.fit import check_counts, progress_bar, warn_of_size
 from gpytorch_nkn.interpretation.behaviour import Geometry
-from gpytorch_nkn.interpretation.checks import held_out
+from gpytorch_nkn.interpretation.checks import LeaveOneOut, held_out
 from gpytorch_nkn.interpretation.decompose import ComponentCurve, Decomposition, decompose_gp
 from gpytorch_nkn.interpretation.effects import Effects, effects
 from gpytorch_nkn.interpretation.reporting.class_report import ClassReport, report_on_class
 from gpytorch_nkn.interpretation.reporting.page import (
-    SIZE,
     Block,
     Findings,
     Sketch,
@@ -99,13 +98,13 @@ class Report(Findings):
             effects = self.effect_blocks(self._scale())
             kernel = Block(*terms, is_folded=True)
             return [Block("Summary", self.summary), *effects, self.checking(), kernel]
-        figures = self._whole(self.fit), self._explained()
+        note = render("note_components")
         parts = [self._component(*pair) for pair in enumerate(self.sections, 1)]
         sentences = () if self.effects is None else describe_effects(self.effects, self.units)
         return [
-            Block("Summary", self.summary, figures=figures),
+            Block("Summary", self.summary, figures=(self._whole(self.fit),)),
             *self.effect_blocks(self._scale(), sentences),
-            Block("Components", parts=parts),
+            Block("Components", note=note, table=self._explained(), parts=parts),
             *([] if self.forecast is None else [self._continuation(self.forecast)]),
             self.checking(with_lags=True),
             Block(*terms),
@@ -117,20 +116,16 @@ class Report(Findings):
         labels = {"y_label": self._y_label(), "data_label": "data", "mean_label": centre}
         return self._curve(fit, "The whole series", caption, labels)
 
-    def _explained(self) -> Sketch:
-        split = self.decomposition
-        names = [component.name.replace("$", r"\$") for component in split.components]
-        unit = self.units.y_unit if self.units.link is None else self.units.link.noun
-        label = literal(_with_unit("mean absolute error of held-out blocks", unit))
-        return Sketch(
-            "Share of the variance that the components explain, added one by one",
-            lambda ax: plotting.plot_cumulative(
-                ax, names, split.explained, errors=split.errors, error_label=label
-            ),
-            (SIZE[0], 1.1 + 0.4 * len(names)),
-            "Each component in turn gives the smallest error of held-out blocks with those above "
-            "it, in ten-fold cross-validation with the learned kernel.",
-        )
+    def _explained(self) -> list[tuple[str, str, str]]:
+        """Return a table of the variance that the first components explain, and their error."""
+        split, link = self.decomposition, self.units.link
+        error = _with_unit("mean absolute error", self.units.y_unit if link is None else link.noun)
+        return [("Components up to", "variance explained", error)] + [
+            (component.name, percent(explained), three_digits(value))
+            for component, explained, value in zip(
+                split.components, split.explained, split.errors, strict=True
+            )
+        ]
 
     def _component(self, number: int, section: Section) -> Block:
         text = f"Component {number}: {section.title}"
@@ -248,13 +243,7 @@ def report(
         raise ValueError(f"A report needs at least 3 points, got {number}.")
     warn_of_size("report", number, _MAX_UNWARNED, _ADVICE, "points")
     if gp.is_series:
-        if bool((gp.time == gp.time[:1]).all()):
-            raise ValueError("A report on a series needs distinct times, got one for all points.")
-        order = gp.inputs[:, 0].argsort(stable=True)
-        vectors = {
-            n: getattr(gp, n)[order] for n in ("inputs", "targets", "observed", "mean", "noise")
-        }
-        gp = replace(gp, covariance=gp.covariance[order][:, order], **vectors)
+        gp = _in_order_of_time(gp)
     elif horizon is not None or x_unit is not None:
         raise ValueError(f"horizon and x_unit are for one input column, got {dim} columns.")
     units = gp.units.named(columns)
@@ -266,13 +255,7 @@ def report(
     with progress_bar(progress, 2, "report") as bar:
         split = decompose_gp(gp)
         bar.update()
-        y, ahead, loo = held_out([(1.0, gp)])
-        transform = getattr(gp.estimator, "transform_", None)  # of a series
-        if transform is not None and transform.whole:
-            ahead, loo = (scores.of_counts(transform, y, seed) for scores in (ahead, loo))
-        ranks = getattr(gp.estimator, "held_out_ranks_", None)
-        if ranks is not None:  # of the mixture, with the likelihood of the targets
-            loo = loo.with_ranks(ranks, seed)
+        y, ahead, loo = _held_out(gp, seed)
         sections, influence, fit, forecast = list[Section](), None, None, None
         if dim > 1:
             influence = effects(model, max_effects=_EFFECTS, seed=seed, columns=gp.units.names)
@@ -295,6 +278,27 @@ def report(
         held_out=loo,
         decomposition=split,
     )
+
+
+def _in_order_of_time(gp: FittedGP) -> FittedGP:
+    if bool((gp.time == gp.time[:1]).all()):
+        raise ValueError("A report on a series needs distinct times, got one for all points.")
+    order = gp.inputs[:, 0].argsort(stable=True)
+    names = "inputs", "targets", "observed", "mean", "noise"
+    vectors = {name: getattr(gp, name)[order] for name in names}
+    return replace(gp, covariance=gp.covariance[order][:, order], **vectors)
+
+
+def _held_out(gp: FittedGP, seed: int) -> tuple[np.ndarray, LeaveOneOut, LeaveOneOut]:
+    """Return targets, one-step-ahead and leave-one-out predictions, of the estimator if any."""
+    y, ahead, loo = held_out([(1.0, gp)])
+    transform = getattr(gp.estimator, "transform_", None)  # of a series
+    if transform is not None and transform.whole:
+        ahead, loo = (scores.of_counts(transform, y, seed) for scores in (ahead, loo))
+    ranks = getattr(gp.estimator, "held_out_ranks_", None)
+    if ranks is not None:  # of the mixture, with the likelihood of the targets
+        loo = loo.with_ranks(ranks, seed)
+    return y, ahead, loo
 
 
 def _continuation(gp: FittedGP, horizon: Any, future: Any) -> tuple[float, Tensor | None]:

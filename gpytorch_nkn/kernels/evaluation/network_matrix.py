@@ -46,12 +46,9 @@ def network_matrix(
     if described is None:
         return None
     program, vector = described
-    networks = vector.batch_shape.numel()
-    if diag and networks > 1:
-        if x1.size(-2) * max(networks, x1.shape[:-2].numel()) > _MANY_ROWS:
-            return None
-    theta = vector.values()
-    if theta is None:
+    networks, theta = vector.batch_shape.numel(), vector.values()
+    num_entries = x1.size(-2) * max(networks, x1.shape[:-2].numel())
+    if theta is None or (diag and networks > 1 and num_entries > _MANY_ROWS):
         return None
     inputs = (x1,) if are_same(x1, x2) else (x1, x2)
     if not diag:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -100,9 +100,12 @@ def _cycle(args: _Context) -> list[Kernel]:
     ]
 
 
+_Weight = tuple[float, float]  # mode, and standard deviation of the logarithm
+
+
 class _Term(NamedTuple):
     make: Callable[[_Context], list[Kernel]]
-    weight: tuple[float, float]  # mode, and standard deviation of the logarithm
+    weight: _Weight
 
 
 TERMS = {
@@ -127,7 +130,7 @@ TERMS = {
     "cycle": _Term(_cycle, (0.135, 1.5)),
 }
 
-_SHIFT = (0.5, 1.5)  # mode, and standard deviation of the logarithm, of a level shift's weight
+_SHIFT: _Weight = (0.5, 1.5)  # of a level shift
 
 # Effects of each covariate.
 _LINE = _Term(_line, (0.02, 2.0))
@@ -156,39 +159,25 @@ def forecast(
     for name, periods in (("seasons", seasons), ("cycles", cycles)):
         if not all(0 < period < math.inf for period in periods):
             raise ValueError(f"{name} must be finite positive periods, got {tuple(periods)}.")
-    groups, weights = [], []
-    for name in terms:
-        periods = seasons if name.endswith("season") else cycles if name == "cycle" else (1.0,)
-        for period in periods:
-            args = _Context(float(origin), float(period), time_scale, priors)
-            groups.append(TERMS[name].make(args))
-            weights.append(TERMS[name].weight)
-        if name == "fixed_season" and len(seasons) > 1:
-            # the shortest season changes over the longest, such as a daily season over the year
-            ends = (_Context(float(origin), float(seasons[n]), time_scale, priors) for n in (0, -1))
-            groups.append([_periodic(end, "shape") for end in ends])
-            weights.append(TERMS[name].weight)
+    _check_columns(covariates, nonlinear)
+    args = _Context(float(origin), 1.0, time_scale, priors)
+    parts = list(_processes(terms, seasons, cycles, args))
     for time in shifts:
         step = StepKernel(location=float(time), width=_ABRUPT).requires_grad_(False)
-        groups.append([step])
-        weights.append(_SHIFT)
-    if not groups:
+        parts.append(([step], _SHIFT))
+    if not parts:
         raise ValueError(f"terms={tuple(terms)} need seasons or cycles, got none.")
     if covariates:
-        for kernel in (kernel for group in groups for kernel in group):
-            kernel.active_dims = torch.tensor([0])  # time
-    _check_columns(covariates, nonlinear)
-    args = _Context(float(origin), float(min(seasons, default=1.0)), 1.0, priors)
+        for kernels, _ in parts:
+            _on_column(0, kernels)  # time
+    args = args._replace(period=float(min(seasons, default=1.0)), scale=1.0)
     for column in covariates:
         seasonal = [_SEASONAL_LINE] if seasons else []
         smooth = [_CURVE] if column in nonlinear else []
-        for term in (_LINE, _DRIFTING_LINE, *seasonal, *smooth):
-            effect, *over_time = term.make(args)
-            effect.active_dims = torch.tensor([column])
-            for kernel in over_time:
-                kernel.active_dims = torch.tensor([0])
-            groups.append([effect, *over_time])
-            weights.append(term.weight)
+        for make, weight in (_LINE, _DRIFTING_LINE, *seasonal, *smooth):
+            effect, *over_time = make(args)
+            parts.append((_on_column(column, [effect]) + _on_column(0, over_time), weight))
+    groups, weights = zip(*parts, strict=True)
     modes, scales = torch.tensor(weights, dtype=torch.float64).T.to(torch.get_default_dtype())
     prior = LogNormalPrior(modes.log() + scales.square(), scales) if priors else None
     total = Linear(len(groups), 1, weight_prior=prior, initial_bias=_CONSTANT)
@@ -196,9 +185,29 @@ def forecast(
     if priors:  # one series does not determine the variance of its level
         assert total.raw_bias is not None
         total.raw_bias.requires_grad_(False)
-    sizes = [len(group) for group in groups]
     primitives = [kernel for group in groups for kernel in group]
-    return primitives, [Product(len(primitives), len(groups), groups=sizes), total]
+    return primitives, [Product(len(primitives), len(groups), groups=[*map(len, groups)]), total]
+
+
+def _processes(
+    terms: Sequence[str], seasons: Sequence[float], cycles: Sequence[float], args: _Context
+) -> Iterator[tuple[list[Kernel], _Weight]]:
+    """Yield the kernels and the weight of each product over time."""
+    for name in terms:
+        make, weight = TERMS[name]
+        periods = seasons if name.endswith("season") else cycles if name == "cycle" else (1.0,)
+        for period in periods:
+            yield make(args._replace(period=float(period))), weight
+        if name == "fixed_season" and len(seasons) > 1:
+            # the shortest season changes over the longest, such as a daily season over the year
+            ends = (args._replace(period=float(seasons[n])) for n in (0, -1))
+            yield [_periodic(end, "shape") for end in ends], weight
+
+
+def _on_column(column: int, kernels: list[Kernel]) -> list[Kernel]:
+    for kernel in kernels:
+        kernel.active_dims = torch.tensor([column])
+    return kernels
 
 
 def _check_columns(covariates: Sequence[int], nonlinear: Sequence[int]) -> None:

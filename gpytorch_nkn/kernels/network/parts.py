@@ -108,28 +108,26 @@ def check_parts(primitives: list[Kernel], layers: list[Layer], skip: bool) -> No
     for kernel in primitives:
         if not isinstance(kernel, Kernel):
             raise TypeError(f"Primitives must be gpytorch.kernels.Kernel, got {kernel!r}.")
-        for inner in kernel.modules():
-            if isinstance(inner, _DERIVATIVE_KERNELS):
-                raise NotImplementedError(
-                    f"{type(inner).__name__} models derivatives, which layers do not preserve: use "
-                    "the network as base kernel of a GradientKernel."
-                )
+        inner = next((m for m in kernel.modules() if isinstance(m, _DERIVATIVE_KERNELS)), None)
+        if inner is not None:
+            raise NotImplementedError(
+                f"{type(inner).__name__} models derivatives, which layers do not preserve: use "
+                "the network as base kernel of a GradientKernel."
+            )
     for layer in layers:
         if not isinstance(layer, Layer):
             raise TypeError(f"Layers must be gpytorch_nkn.layers.Layer, got {layer!r}.")
     check_flags(skip=skip)
     if skip and len(layers) < 2:
         raise ValueError(f"skip=True needs at least two layers, got {len(layers)}.")
-    chain, width, fits = f"{len(primitives)} primitives", len(primitives), True
-    for number, layer in enumerate(layers, start=1):
-        if skip and number == len(layers):
-            width += len(primitives)
-            chain += f" (+ {len(primitives)} skipped)"
-        fits = fits and layer.in_features == width
-        chain += f" -> {type(layer).__name__}({layer.in_features}, {layer.out_features})"
-        width = layer.out_features
-    if not fits or width != 1:
+    widths = [len(primitives), *(layer.out_features for layer in layers)]
+    chain = [f"{type(x).__name__}({x.in_features}, {x.out_features})" for x in layers]
+    chain.insert(0, f"{len(primitives)} primitives")
+    if skip:
+        widths[-2] += len(primitives)
+        chain[-2] += f" (+ {len(primitives)} skipped)"
+    if widths != [*(layer.in_features for layer in layers), 1]:
         raise ValueError(
             "in_features of a layer must equal the previous width, and the output width must "
-            f"be 1, got {chain}."
+            f"be 1, got {' -> '.join(chain)}."
         )
