@@ -247,8 +247,14 @@ def name_default(app, what, name, value, options, signature, returned):
     return signature, returned
 
 
+def with_terms(app, env, added, changed, removed):
+    """Read all pages with index entries again: Sphinx stores only those of pages that it reads."""
+    return TERMS
+
+
 def setup(app):
     app.add_lexer("levels", TextLexer)  # a block of ARCHITECTURE.md
+    app.connect("env-get-outdated", with_terms)
     app.connect("source-read", plain_markdown)
     app.connect("html-page-context", add_breaks, priority=900)
     app.connect("autodoc-skip-member", skip_scikit_learn_requests)

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from functools import cache, reduce
+from functools import reduce
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isclass, isroutine
@@ -52,74 +52,6 @@ def test_public_constants_are_documented_by_their_comments():
     source = "\n".join(path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py"))
     for name in public:
         assert re.search(rf"\n#: .+\n{name}\b.* = ", source), name
-
-
-# What people type into a search, and the page that they should find among the first three.
-QUERIES = {
-    "start/forecast": "confidence interval; credible; prediction interval; time series; backtest",
-    "howto/csv": "csv; box-cox; command line; outlier detection; time zone; daylight saving",
-    "choose": "arima; prophet; ets; model selection; which kernel; matern",
-    "howto/covariates": "exogenous; holidays; regressors",
-    "howto/many_series": "statsforecast; panel data; sktime",
-    "howto/change_points": "structural break; change point; level shift; regime switching",
-    "start/model": "custom kernel; gpytorch model; deep kernel; extrapolation",
-    "howto/several_outputs": "multitask; transfer learning; multi-output regression; multi-task",
-    "howto/nonstationary": "non-stationary; varying lengthscale",
-    "howto/networks": "nuts; mcmc; fully bayesian; pyro; regularization; regularisation",
-    "howto/spectral_starts": "spectral mixture; local optima; restarts; random seed",
-    "howto/derivatives": "gradient observations; derivatives",
-    "start/botorch": "bayesian optimization; expected improvement; surrogate; qlogei",
-    "howto/bo_objectives": "multi-objective; pareto; constraints; hypervolume; qnehvi",
-    "howto/bo_replace": "singletaskgp; thompson; trust region; turbo; high-dimensional",
-    "howto/bo_batches": "pending points; failed trials; parallel evaluations; fantasies",
-    "howto/bo_columns": "multi-fidelity; categorical; contextual; integer parameters",
-    "howto/ax": "ax; generation strategy",
-    "start/grid": "inpainting; image; image completion; satellite image",
-    "howto/grid_kernels": "kronecker; spatio-temporal; kiss-gp; kriging; geostatistics",
-    "howto/missing_data": "impute; missing values; nan",
-    "howto/known_noise": "heteroscedastic; sample weights; heteroskedastic; alpha",
-    "start/table": "tabular; feature importance; scikit-learn; variable importance",
-    "howto/many_rows": "inducing points; large data; svgp; mini-batches; elbo",
-    "howto/classes": "classification; poisson; svm; multiclass; student-t; robust regression",
-    "howto/reading": "interpretability; partial dependence; sensitivity analysis; anova",
-    "howto/saving": "pickle; checkpoint; load a model",
-    "howto/devices": "gpu; cuda; threads; multiprocessing",
-    "warnings": "sizewarning; warnings; out of memory; notpsderror; jitter",
-    "upstream": "workaround",
-    "index": "citation; install; conda",
-    "howto/speed": "profiling; compiled; slow training",
-}
-
-
-@cache
-def found_pages(query):
-    """Pages with every word of a query: titles count most, then terms and headings, then text."""
-    terms = dict(
-        reversed(row)
-        for row in re.findall(r"^\| (.*) \| \[.*\]\((.*)\) \|$", PAGES["terms.md"], re.MULTILINE)
-    )
-    scores = {}
-    for page, text in PAGES.items():
-        title, headings = re.findall(r"^# .*", text, re.M)[:1], re.findall(r"^##.*", text, re.M)
-        weights = {15: title, 8: headings, 20: terms.get(page, "").split(", "), 1: [text]}
-        points = [
-            sum(
-                weight * any(re.search(rf"\b{re.escape(word)}", line, re.I) for line in lines)
-                for weight, lines in weights.items()
-            )
-            for word in query.split()
-        ]
-        if all(points) and page != "terms.md":
-            scores[page.removesuffix(".md")] = sum(points)
-    return sorted(scores, key=scores.get, reverse=True)
-
-
-def test_searches_find_their_pages():
-    queries = [(q, page) for page, several in QUERIES.items() for q in several.split("; ")]
-    assert len(queries) >= 90
-    lost = [(q, page, found_pages(q)[:3]) for q, page in queries if page not in found_pages(q)[:3]]
-    assert not lost
-    assert not found_pages("zebra")
 
 
 def warned_messages():

@@ -74,7 +74,7 @@ print(f"the 95 % intervals hold {covered:.0%} of the ten years")
 # %% [markdown]
 # ## The candidates
 # Every structure was fitted to the series and to transforms of the series. `log_density` is the
-# mean log density of its forecasts from sixteen earlier months. The weights are shrunk towards
+# mean log density of its forecasts from 48 earlier months. The weights are shrunk towards
 # equal weights, because the best score is partly due to chance. Candidates that forecast poorly get
 # almost no weight.
 

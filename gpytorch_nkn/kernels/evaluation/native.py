@@ -67,7 +67,7 @@ def evaluator_in_use() -> str:
             "instead, install the package with GPYTORCH_NKN_PURE=1 in the environment."
         )
     return (
-        "Networks of kernels are evaluated by PyTorch, which takes up to seven times as long as "
+        "Networks of kernels are evaluated by PyTorch, which takes several times as long as "
         "compiled code. To compile, install a C++ compiler and reinstall the package from source: "
         "pip install --force-reinstall --no-deps --no-cache-dir --no-binary gpytorch_nkn "
         "gpytorch_nkn (in a clone, -e . in place of the last name)."
