@@ -248,7 +248,7 @@ def name_default(app, what, name, value, options, signature, returned):
 
 
 def with_terms(app, env, added, changed, removed):
-    """Read all pages with index entries again: Sphinx stores only those of pages that it reads."""
+    """Return pages with index entries, which Sphinx would lose without reading the pages again."""
     return TERMS
 
 
