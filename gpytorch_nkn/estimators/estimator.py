@@ -104,8 +104,9 @@ progress: Show a progress bar on a terminal.
 
         The default labels 0, 1, ... say nothing about rows, unless both have them.
         """
+        of_pandas = pd.DataFrame | pd.Series
         for name, values in of_rows.items():
-            if isinstance(X, pd.DataFrame) and isinstance(values, pd.DataFrame | pd.Series):
+            if isinstance(X, of_pandas) and isinstance(values, of_pandas):
                 one, two = X.index, values.index
                 default = pd.RangeIndex(len(one))
                 named = not (one.equals(default) or two.equals(default)) and len(one) == len(two)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from gpytorch_nkn.estimators.series.series_input import as_time, as_times, matched
+from gpytorch_nkn.estimators.series.series_input import at_times
 from gpytorch_nkn.estimators.table_input import as_numbers
 from gpytorch_nkn.fit import warn_user
 
@@ -124,37 +124,13 @@ def covariate_frame(values: Any, times: pd.Index, name: str = "covariates") -> p
             values = pd.DataFrame(table)
             values.columns = [f"covariate {number}" for number in range(1, table.shape[1] + 1)]
     if isinstance(values, pd.DataFrame):
-        values = _at_times(as_numbers(name, values), times, name)
+        values = at_times(as_numbers(name, values), times, name)
     if np.ndim(values) != 2 or len(values) != len(times):
         raise ValueError(
             f"{name} must have a row for each of the {len(times)} times, got shape "
             f"{np.shape(values)}."
         )
     return values.set_axis(times)
-
-
-def _at_times(frame: pd.DataFrame, times: pd.Index, name: str) -> pd.DataFrame:
-    """Return the rows at these times if both indices are dates, otherwise all rows."""
-    dates, index = pd.DatetimeIndex | pd.PeriodIndex, as_times(frame.index)
-    if len(index) and all(isinstance(label, str) for label in index):
-        parsed = pd.to_datetime(index, format="ISO8601", errors="coerce")
-        index = index if parsed.isna().any() else parsed
-    if not (isinstance(index, dates) and isinstance(times, dates)):
-        return frame
-    given, wanted = as_time(matched(index, times)), as_time(times)
-    if np.array_equal(given, wanted):
-        return frame
-    if len(np.unique(given)) < len(given):
-        raise ValueError(f"{name} with repeated dates must have exactly the dates of x.")
-    rows = pd.Index(given).get_indexer(pd.Index(wanted))
-    lacking = rows < 0
-    if lacking.any():
-        raise ValueError(
-            f"{name} must have a row for every date, but {int(lacking.sum())} of {len(times)} "
-            f"dates have none, the first {times[int(lacking.argmax())]}; the rows are from "
-            f"{frame.index.min()} to {frame.index.max()}."
-        )
-    return frame.iloc[rows]
 
 
 def _check_finite(frame: pd.DataFrame) -> None:

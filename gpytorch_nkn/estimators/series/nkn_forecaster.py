@@ -169,7 +169,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             x: Times ``N`` or ``N x 1``: numbers, durations, or dates (``datetime64``, ``datetime``,
                 pandas with or without time zone, periods). Without ``y``, a pandas series (or frame
                 of one column) indexed by time, in which missing values are gaps.
-            y: Targets ``N``.
+            y: Targets ``N`` in the order of ``x`` or with its dates as index.
             covariates: Numeric columns ``N x C``; every forecast needs their values at new times.
                 The columns of a data frame may be in any order, and so may its rows if both indices
                 contain dates. Constant columns give a warning and are not used.
@@ -184,6 +184,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             RuntimeError: No candidate could be trained; the message lists the reasons.
         """
         self._check_parameters()
+        self._warn_of_order(x, y=y)
         observed = Observations.read(x, y, covariates, noise_variance)
         observed.check(self.transform, self.bounds)
         frame = observed.covariates
@@ -331,6 +332,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         """
         check_is_fitted(self, "members_")
         past = self._observations
+        self._warn_of_order(x, y=y)
         observed = past.updated(x, y, covariates, noise_variance, self.covariates_)
         frame = None if covariates is None else observed.covariates
         outliers = self.outliers_[~self.outliers_.isin(observed.fresh)]

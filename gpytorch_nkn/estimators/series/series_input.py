@@ -16,6 +16,7 @@ __all__ = [
     "as_time",
     "as_times",
     "as_vector",
+    "at_times",
     "forecast_columns",
     "local",
     "matched",
@@ -44,10 +45,36 @@ def times_and_targets(x: Any, y: ArrayLike | None) -> tuple[pd.Index, np.ndarray
         values = series.to_numpy(na_value=np.nan) if series.hasnans else series
         return as_times(series.index), as_vector(values, "y", gaps=True)
     remedy = "drop those rows, or pass a pandas series, whose NaN are gaps"
-    times, target = as_times(x), as_vector(y, "y", remedy=remedy)
+    times = as_times(x)
+    y = at_times(y, times, "y") if isinstance(y, pd.Series | pd.DataFrame) else y
+    target = as_vector(y, "y", remedy=remedy)
     if len(times) != target.size:
         raise ValueError(f"x and y must have one length, got {len(times)} and {target.size}.")
     return times, target
+
+
+def at_times(frame: Any, times: pd.Index, name: str) -> Any:
+    """Return the rows of a pandas object at these times if both are dates, otherwise all rows."""
+    dates, index = pd.DatetimeIndex | pd.PeriodIndex, as_times(frame.index)
+    if len(index) and all(isinstance(label, str) for label in index):
+        parsed = pd.to_datetime(index, format="ISO8601", errors="coerce")
+        index = index if parsed.isna().any() else parsed
+    if not (isinstance(index, dates) and isinstance(times, dates)):
+        return frame
+    given, wanted = as_time(matched(index, times)), as_time(times)
+    if np.array_equal(given, wanted):
+        return frame
+    if len(np.unique(given)) < len(given):
+        raise ValueError(f"{name} with repeated dates must have exactly the dates of x.")
+    rows = pd.Index(given).get_indexer(pd.Index(wanted))
+    lacking = rows < 0
+    if lacking.any():
+        raise ValueError(
+            f"{name} must have a row for every date, but {int(lacking.sum())} of {len(times)} "
+            f"dates have none, the first {times[int(lacking.argmax())]}; the rows are from "
+            f"{frame.index.min()} to {frame.index.max()}."
+        )
+    return frame.iloc[rows]
 
 
 def as_times(x: Any) -> pd.Index:
