@@ -123,7 +123,7 @@ class ColumnPredictions(MixturePredictions, RegressorMixin, TableEstimator):
         values = _targets(y)
         check_consistent_length(X, values)
         number, observed = values.shape[1], ~np.isnan(values)
-        names = tuple(y.columns if isinstance(y, pd.DataFrame) else range(number))
+        names = tuple(_names(y)) or tuple(range(number))
         for name, targets, rows in zip(names, values.T, observed.T, strict=True):
             try:
                 if (count := rows.sum()) < _LEAST:
@@ -163,11 +163,16 @@ def _targets(y: Any) -> np.ndarray:
     return check_array(as_numbers("y", y), copy=True, **options)
 
 
+def _names(values: Any) -> list[Any]:
+    """Return the names of the columns of a pandas, polars or pyarrow frame."""
+    return list(getattr(values, "column_names", getattr(values, "columns", ())))
+
+
 def _in_order(values: Any, names: tuple[Any, ...]) -> Any:
     """Return the columns of a data frame in the order of the targets, if names are the same."""
-    own = list(values.columns) if isinstance(values, pd.DataFrame) else []
+    own = _names(values)
     if len(own) == len(names) and set(own) == set(names):
-        return values[list(names)]
+        return values[list(names)] if isinstance(values, pd.DataFrame) else values.select(names)
     if any(isinstance(name, str) for name in set(own) & set(names)):
         raise ValueError(f"Columns must have the names of the targets, {list(names)}, got {own}.")
     return values  # matched by position

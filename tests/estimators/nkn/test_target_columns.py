@@ -125,3 +125,15 @@ def test_wrong_shapes_are_rejected(fitted):
         regressor().fit(X[:30], GAPS)
     with pytest.raises(ValueError, match=r"40 rows, got shape \(30,\)"):
         regressor(likelihood="poisson").fit(X, np.abs(GAPS.round()), exposure=np.ones(30))
+
+
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+def test_columns_of_other_data_frames_have_names(library):
+    module = pytest.importorskip(library)
+    make = module.DataFrame if library == "polars" else module.table
+    own = regressor().fit(X, make({"angle": Y[:, 0], "torque": Y[:, 1]}))
+    assert own.target_names_ == ("angle", "torque")
+    expected = own.score(X, Y)
+    assert own.score(X, make({"torque": Y[:, 1], "angle": Y[:, 0]})) == pytest.approx(expected)
+    with pytest.raises(ValueError, match="must have the names of the targets"):
+        own.score(X, make({"angle": Y[:, 0], "other": Y[:, 1]}))
