@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
-from scipy.special import gammaincinv, ive
+from scipy.special import gammainc, gammaincinv, ive
 from torch import Tensor
 from torch.nn.functional import one_hot
 from torch.quasirandom import SobolEngine
@@ -29,6 +30,8 @@ __all__ = [
     "rbf",
     "spectral_component",
 ]
+
+_TAIL_SHARE = 0.5  # fraction of the draws that are allocated evenly to octaves of the frequency
 
 
 @dataclass
@@ -167,7 +170,10 @@ class Measure:
 
 
 class Frequencies(Measure):
-    """Measure with mass one that maps uniform numbers ``n x U`` to frequencies ``n x D``."""
+    """Measure with mass one that maps uniform numbers ``n x U`` to frequencies ``n x D``.
+
+    ``strata`` are lengths ``K`` of intervals of the last uniform number; rare ones get more draws.
+    """
 
     def __init__(
         self,
@@ -175,18 +181,28 @@ class Frequencies(Measure):
         num_elements: int,
         num_uniforms: int,
         frequency: Callable[[Tensor, Tensor], Tensor],
+        strata: Tensor | None = None,
     ):
         self.mass = torch.ones(num_elements, dtype=torch.float64)
         self._columns, self._num_uniforms, self._frequency = columns, num_uniforms, frequency
+        self._strata = strata
 
     def draw(self, draws: Draws, features: RandomFeatures) -> None:
         points = torch.empty(len(draws), self._num_uniforms, dtype=torch.float64)
-        for slot in draws.slot.unique() if self._num_uniforms else ():
+        slots = draws.slot.unique()
+        for slot in slots if self._num_uniforms else ():
             rows = (draws.slot == slot).nonzero()[:, 0]
             rows = rows[torch.randperm(len(rows))]  # otherwise factors would depend on each other
             sobol = SobolEngine(self._num_uniforms, scramble=True)
-            points[rows] = sobol.draw(len(rows), dtype=torch.float64)
-        points += 2.0**-31  # points are multiples of 2^-30, including zero
+            # points are multiples of 2^-30, including zero
+            points[rows] = sobol.draw(len(rows), dtype=torch.float64) + 2.0**-31
+            if self._strata is not None:
+                strata = self._strata.expand(len(self.mass), -1)
+                even_fraction = _TAIL_SHARE / len(slots)  # products multiply importance weights
+                choice, log_weight = allocated(strata, draws.element[rows], even_fraction)
+                ends = self._strata.cumsum(0)
+                points[rows, -1] = ends[choice] - self._strata[choice] * points[rows, -1]
+                features.log_amplitude[draws.row[rows]] += log_weight
         frequency = draws.sign.unsqueeze(-1) * self._frequency(points, draws.element)
         index = (draws.row.unsqueeze(-1), self._columns)
         features.frequency.index_put_(index, frequency, accumulate=True)
@@ -284,7 +300,9 @@ def rbf(kernel: Any, columns: Tensor, batch_shape: torch.Size, lengthscale: Tens
     return Frequencies(columns, len(lengthscale), len(columns), frequency)
 
 
-def _gaussian_mixture(columns: Tensor, lengthscale: Tensor, shape: Tensor, power: float) -> Measure:
+def _gaussian_mixture(
+    columns: Tensor, lengthscale: Tensor, shape: Tensor, power: float, strata: Tensor | None = None
+) -> Measure:
     """Return the measure of normal frequencies times a power of a gamma variable with mean one."""
 
     def frequency(points: Tensor, element: Tensor) -> Tensor:
@@ -294,7 +312,7 @@ def _gaussian_mixture(columns: Tensor, lengthscale: Tensor, shape: Tensor, power
         scale = gamma.clamp_min(torch.finfo(gamma.dtype).tiny) ** power
         return torch.special.ndtri(points[:, :-1]) * scale.unsqueeze(-1) / lengthscale[element]
 
-    return Frequencies(columns, len(lengthscale), len(columns) + 1, frequency)
+    return Frequencies(columns, len(lengthscale), len(columns) + 1, frequency, strata)
 
 
 def periodic(
@@ -330,7 +348,10 @@ def periodic(
 def matern(kernel: Any, columns: Tensor, batch_shape: torch.Size, lengthscale: Tensor) -> Measure:
     # a Matern kernel's frequencies have a multivariate t distribution with 2 nu degrees of freedom
     nu = torch.full((len(lengthscale),), float(kernel.nu), dtype=torch.float64)
-    return _gaussian_mixture(columns, lengthscale, nu, -0.5)
+    # Without noise, rare high frequencies determine the posterior variance: a stratum per octave.
+    edges = gammainc(kernel.nu, kernel.nu * 4.0 ** np.arange(-5, 1))
+    strata = torch.as_tensor(np.diff(edges, prepend=0.0, append=1.0))
+    return _gaussian_mixture(columns, lengthscale, nu, -0.5, strata)
 
 
 def rational_quadratic(

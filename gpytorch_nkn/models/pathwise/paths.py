@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 import torch
 from botorch.models import ModelList, ModelListGP
-from botorch.sampling.pathwise.features import FeatureMap, gen_kernel_features
+from botorch.sampling.pathwise.features import FeatureMap
 from botorch.sampling.pathwise.features.maps import KernelEvaluationMap
 from botorch.sampling.pathwise.paths import GeneralizedLinearPath, PathList, SamplePath
 from botorch.sampling.pathwise.posterior_samplers import (
@@ -43,6 +43,7 @@ from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.models.averaging import StructureEnsembleGP
 from gpytorch_nkn.models.base_gp import BaseGP, ExactBaseGP
 from gpytorch_nkn.models.nkn_multi_task_gp import NKNMultiTaskGP
+from gpytorch_nkn.models.pathwise.spectral_features import spectral_features
 from gpytorch_nkn.models.sparse import SparseNKNGP, VariationalNKNGP
 
 __all__ = ["SharedMapPath"]
@@ -171,7 +172,7 @@ def _draw_prior(
     *,
     sample_shape: torch.Size,
     num_features: int = 1024,
-    map_generator: Callable[..., FeatureMap] = gen_kernel_features,
+    map_generator: Callable[..., FeatureMap] = spectral_features,
 ) -> SharedMapPath:
     """Draw prior paths by several feature maps for each kernel of a batch or an ensemble."""
     kernel, mean = _prior_kernel(model)

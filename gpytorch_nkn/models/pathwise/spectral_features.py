@@ -104,7 +104,7 @@ def spectral_features(kernel: Kernel, *, num_inputs: int, num_outputs: int) -> S
     has its own frequencies.
 
     The features are unbiased, but the posterior variance of a single map has an error. It is large
-    for kernels whose spectral measure has heavy tails, such as the preset ``optimization``. More
+    for noise-free data and kernels with heavy spectral tails (rational quadratic kernels). More
     features reduce the error. Models of this package use up to 16 maps.
 
     Args:
