@@ -214,7 +214,7 @@ def add_breaks(app, pagename, templatename, context, doctree):
 
     def broken(match):
         points = re.sub(r"(\w[.=(,/\[]+)(?=[^\W\d])", r"\1<wbr>", match[2])
-        return match[1] + re.sub(r"\w{20,}", lambda w: words.sub(r"\g<0><wbr>", w[0]), points)
+        return match[1] + re.sub(r"\w{16,}", lambda w: words.sub(r"\g<0><wbr>", w[0]), points)
 
     for key, tag in (("body", r'<span class="pre">|<h1>'), ("furo_navigation_tree", r"<a [^>]*>")):
         if context.get(key):

@@ -836,7 +836,7 @@ def _(told):
     model.sample_paths(horizon=3)
 
 
-@advice("fit anew")
+@advice("call fit with all observations")
 def _(told):
     model = forecaster(transform="log").fit(T, SERIES)
     times = np.append(T, 24.0)

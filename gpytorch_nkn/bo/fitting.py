@@ -95,7 +95,7 @@ def fit_bo_model(
 def _check(model: Any) -> None:
     name = type(model).__name__
     if getattr(type(model), "_is_ensemble", False):  # loo_cv sets it on instances
-        raise TypeError(f"fit_bo_model trains no ensembles, got {name}; fit_gpytorch_mll does.")
+        raise TypeError(f"model must not be an ensemble, got {name}: fit_gpytorch_mll trains it.")
     if not hasattr(model, "covar_module"):
         raise TypeError(f"model must have a covar_module, got {name}.")
     check_model(model)

@@ -246,8 +246,8 @@ def test_options_without_meaning(options, message):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (StructureEnsembleGP, "no ensembles, got StructureEnsembleGP; fit_gpytorch_mll does"),
-        (EnsembleMapSaasSingleTaskGP, "got EnsembleMapSaasSingleTaskGP; fit_gpytorch_mll"),
+        (StructureEnsembleGP, "must not be an ensemble, got StructureEnsembleGP"),
+        (EnsembleMapSaasSingleTaskGP, "got EnsembleMapSaasSingleTaskGP: fit_gpytorch_mll"),
         (HigherOrderGP, "have a covar_module, got HigherOrderGP"),
     ],
 )

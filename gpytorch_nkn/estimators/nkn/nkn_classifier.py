@@ -60,10 +60,10 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
 
     For each class, a Gaussian process models the logarithm of a gamma variable. Normalised gamma
     variables have a Dirichlet distribution. The processes share the kernel. For two classes or few
-    rows, each network is also trained with Bernoulli likelihoods (one class against the others),
-    which are better for noisy labels and additive functions. The cost for each class is cubic in
-    the number of rows, so networks learn from a random subset of at most 1,144 rows for two classes
-    and 669 for ten. Predictions use at most 4,000 rows, with a warning if there are more.
+    rows, each network is also trained with Bernoulli likelihoods (one class against the others).
+    These are better for noisy labels and additive functions. The cost for each class is cubic in
+    the number of rows. Networks therefore learn from a random subset of at most 1,144 rows for two
+    classes and 669 for ten; predictions use at most 4,000 rows. More rows give a warning.
 
     Args:
         structure: The networks, as in :class:`.NKNRegressor`, but ``"auto"`` uses ``"isotropic"``

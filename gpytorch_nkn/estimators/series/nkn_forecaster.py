@@ -342,14 +342,15 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         if any(member.scales.transform.whole for member in self.members_) and (values % 1).any():
             raise ValueError(
                 "Targets must be integers as in the fit, got "
-                f"{values[values % 1 > 0][0]:g}: fit anew."
+                f"{values[values % 1 > 0][0]:g}: call fit with all observations."
             )
         members = [m for m in self.members_ if m.accepts(values, strict=self.bounds is not None)]
         if not members:
             names = sorted({member.transform for member in self.members_})
             raise ValueError(
-                f"Targets from {values.min()} to {values.max()} do not suit the transforms of this "
-                f"fit ({', '.join(names)}; bounds={self.bounds}): fit anew."
+                f"Targets must suit the transforms of the fit ({', '.join(names)}; bounds="
+                f"{self.bounds}), got {values.min():g} to {values.max():g}: call fit with all "
+                "observations."
             )
         is_known = past.noise.any() or observed.noise.any()
         noise = observed.noise[used] if is_known else None

@@ -141,10 +141,9 @@ class Simplification:
         if mean != "ZeroMean":
             lines.append(f"The model's mean function, a {mean}, is not part of the kernel.")
         kind = "Cross-validation in blocks" if len(self.units.names) == 1 else "Leave-one-out"
-        change = f"lost {self.loss:.3f}" if self.loss >= 0 else f"gained {-self.loss:.3f}"
         lines.append(
-            f"{kind}: log predictive density {self.log_density:.3f} nats per point, that of the "
-            f"given model {self.network_log_density:.3f}: {change}."
+            f"{kind}: mean log density {self.log_density:.3f}, "
+            f"given model {self.network_log_density:.3f} (higher is better)."
         )
         if self.interrupted:
             lines.append("The search was interrupted; this is the best kernel so far.")

@@ -85,7 +85,7 @@ class NeuralKernelNetwork(BatchKernel):
         for name, parts in (("primitives", primitives), ("layers", layers)):
             if isinstance(parts, nn.Module) and not isinstance(parts, nn.ModuleList):
                 # iterating over a single kernel would not end
-                raise TypeError(f"{name} must be a sequence, got {parts!r}.")
+                raise TypeError(f"{name} must be a sequence, got {type(parts).__name__}.")
         primitives, layers = list(primitives), list(layers)
         check_parts(primitives, layers, skip)
         self.skip = skip

@@ -425,8 +425,8 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
         Arguments are as in BoTorch; a ``posterior_transform`` must give Gaussian posteriors.
 
         Raises:
-            NotImplementedError: It does not, or the model is the cost model of BoTorch's
-                InverseCostWeightedUtility, which treats members as points.
+            NotImplementedError: A transformed posterior is not Gaussian, or the model is the cost
+                model of BoTorch's InverseCostWeightedUtility, which treats members as points.
         """
         caller = _caller(lambda caller: caller is None or isinstance(caller, Model))
         if type(caller) is InverseCostWeightedUtility:
