@@ -283,14 +283,7 @@ class _Channels:
         if smooth and thin.any() and self.mixtures[0].least_error() < _MAX_PREFILLED_ERROR:
             fillable |= thin
         if learns:
-            iteration = self.iteration_seconds()
-            if smooth and _LEAST_ITERATIONS * iteration > 0.5 * session.seconds_left:
-                warn_user(
-                    f"A budget of {session.budget:g} seconds is too short to learn a kernel on a "
-                    f"grid of {self.anywhere.shape}; only smooth interpolants fill the holes."
-                )
-            else:
-                self._learn(fillable, iteration)
+            self._learn(fillable, is_needed=not smooth)
         for mixture in self.mixtures:
             cells = mixture.cells
             mean, variance, weights = mixture.fill()
@@ -300,13 +293,20 @@ class _Channels:
             for name, weight in weights.items():
                 self.weights[name] = self.weights.get(name, 0.0) + share * weight
 
-    def _learn(self, fillable: np.ndarray, iteration: float) -> None:
+    def _learn(self, fillable: np.ndarray, is_needed: bool) -> None:
         """Train the GP, and add its predictions of holes and blocks to the mixtures.
 
-        ``fillable`` cells are interpolated before training. One conjugate gradient ``iteration``
-        takes so many seconds.
+        ``fillable`` cells are interpolated before training. Unless the GP ``is_needed``, the budget
+        must suffice for it.
         """
         session, restarts, device = self.session, self.restarts, self.device
+        iteration = self.iteration_seconds()
+        if not is_needed and _LEAST_ITERATIONS * iteration > 0.5 * session.seconds_left:
+            warn_user(
+                f"A budget of {session.budget:g} seconds is too short to learn a kernel on a "
+                f"grid of {self.anywhere.shape}; only smooth interpolants fill the holes."
+            )
+            return
         learned, noise = self.standard, None if self.noise is None else self.noise / self.scale**2
         coordinates = _coordinates(self.anywhere.shape, device)
         if fillable.any():

@@ -82,9 +82,6 @@ class Linear(Layer):
         check_flags(bias=bias)
         if weights not in ("softplus", "simplex"):
             raise ValueError(f"weights must be 'softplus' or 'simplex', got {weights!r}.")
-        for name, prior in (("weight_prior", weight_prior), ("bias_prior", bias_prior)):
-            if prior is not None and not isinstance(prior, Prior):
-                raise TypeError(f"{name} must be a gpytorch.priors.Prior, got {prior!r}.")
         if bias_prior is not None and not bias:
             raise ValueError("bias_prior needs bias=True, got bias=False.")
         if not 0 <= initial_bias < math.inf:
@@ -101,6 +98,8 @@ class Linear(Layer):
         self.reset_parameters(torch.Generator().manual_seed(seed))
         raw = "raw_" if self.is_simplex else ""
         for name, prior in (("weight", weight_prior), ("bias", bias_prior)):
+            if not isinstance(prior, Prior | None):
+                raise TypeError(f"{name}_prior must be a gpytorch.priors.Prior, got {prior!r}.")
             if prior is not None:
                 self.register_prior(f"{name}_prior", prior, *prior_closures(raw + name))
 

@@ -161,8 +161,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
                 named,
                 data[torch.from_numpy(learned)],
                 budget=session.part(),
-                make_model=class_model,
-                others={_LABELLED: labelled_model} if is_cheap else {},
+                makers={"": class_model} | ({_LABELLED: labelled_model} if is_cheap else {}),
             )
         best = self._pool(results, labels[learned], np.bincount(labels))
         for predictor in self._predictors:

@@ -398,7 +398,8 @@ class NKNRegressor(ColumnPredictions):
         if not isinstance(n_samples, Integral) or n_samples < 1:
             raise ValueError(f"n_samples must be an integer of at least 1, got {n_samples!r}.")
         check_flags(observation_noise=observation_noise)
-        rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+        seed = check_random_state(random_state).randint(2**31 - 1)
+        rng = np.random.default_rng([seed, self._seed])  # columns of targets differ in _seed
         rows, indices, offset = self._drawn_with(X, exposure)
         mixture = self._mixture(rows, indices, offset, noise=observation_noise)
         widening = self._ensemble.widening if observation_noise else 1.0
@@ -492,10 +493,10 @@ class NKNRegressor(ColumnPredictions):
         if self.budget is not None and self._is_gaussian:
             model = untrained_model(next(iter(named.values())), rows[:_PROBE], self._cat_dims)
             later = self._plan_predictions(model, num_rows, len(named))
-        make_model = _LIKELIHOODS[self.likelihood][0]
+        makers = {"": _LIKELIHOODS[self.likelihood][0]}
         training_rows = rows if self._is_gaussian else rows[:_MAX_TRAINED]
         budget = session.part(1 - later / max(session.seconds_left, later, 1e-9))
-        results = self._train(named, training_rows, budget=budget, make_model=make_model)
+        results = self._train(named, training_rows, budget=budget, makers=makers)
         for result in results.values() if not self._is_gaussian else ():
             for member in result.members.values():
                 rows.set_on(member)

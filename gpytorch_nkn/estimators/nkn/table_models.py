@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -270,19 +271,18 @@ def train_structures(
     budget: float | None,
     seed: int,
     cat_dims: Sequence[int] = (),
-    make_model: Callable[[Rows, Kernel], Any] = TableGP,
-    others: Mapping[str, Callable[[Rows, Kernel], Any]] | None = None,
+    makers: Mapping[str, Callable[[Rows, Kernel], Any]] = MappingProxyType({"": TableGP}),
     **options: Any,
 ) -> dict[str, FitResult]:
-    """Train a model of each structure, with options of ``fit_in_stages``.
+    """Train models of each structure, with options of ``fit_in_stages``.
 
-    Columns ``cat_dims`` are category codes; a given kernel receives them, too. ``others`` make
-    additional models of each structure, named with the keys as suffixes. Structures that fail or
-    have no time left are not in the result; if all fail, a ``RuntimeError`` is raised.
+    Columns ``cat_dims`` are category codes; a given kernel receives them, too. Each of the
+    ``makers`` makes a model of each structure, with its key as suffix of the name. Models that fail
+    or have no time left are not in the result; if all fail, a ``RuntimeError`` is raised.
     """
     models = {
         name + suffix: make(rows, _make_kernel(structure, rows.x, cat_dims)).to(rows.x)
-        for suffix, make in {"": make_model, **(others or {})}.items()
+        for suffix, make in makers.items()
         for name, structure in named.items()
     }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from inspect import signature
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -34,36 +33,17 @@ def has_columns(y: Any) -> bool:
 
 def by_column(method: F) -> F:
     """Apply a method to the regressor of each column, if the targets of the fit had several."""
-    described = signature(method)
 
     @wraps(method)
-    def applied(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        call = described.bind(self, *args, **kwargs)
-        call.apply_defaults()
-        _, X, *_ = call.args
-        arguments = dict(list(call.arguments.items())[2:])
-        arguments |= arguments.pop("inputs", {})
-        self._warn_of_order(X, **arguments)
+    def applied(self: Any, X: Any, *args: Any, **of_rows: Any) -> Any:
+        self._warn_of_order(X, **of_rows)
         if not hasattr(self, "estimators_"):
-            return method(self, *args, **kwargs)
-        number, missing = len(self.estimators_), None
-        if method.__name__ == "standardised_inputs":
-            raise ValueError(
-                f"standardised_inputs needs targets of one column, got {number} independent "
-                "columns: use regressor.estimators_[k]."
-            )
-        if "random_state" in arguments:  # shared, so that draws of the columns are independent
-            arguments["random_state"] = check_random_state(arguments["random_state"])
-        if "y" in arguments:
-            y = self._targets_like_fit(arguments["y"])
-            missing = np.isnan(y)
-            arguments["y"] = np.where(missing, 1.0, y)
+            return method(self, X, *args, **of_rows)
         parts = [
-            method(regressor, X, **_of_column(arguments, k, self.target_names_))
+            method(regressor, X, *args, **_of_column(of_rows, k, self.target_names_))
             for k, regressor in enumerate(self.estimators_)
         ]
-        joined = _joined(parts)
-        return joined if missing is None else np.where(missing, np.nan, joined)
+        return _joined(parts)
 
     return cast(F, applied)
 
@@ -77,8 +57,27 @@ class ColumnPredictions(MixturePredictions, RegressorMixin, TableEstimator):
 
     predict_quantiles = by_column(MixturePredictions.predict_quantiles)
     predict_interval = by_column(MixturePredictions.predict_interval)
-    log_predictive_density = by_column(MixturePredictions.log_predictive_density)
-    standardised_inputs = by_column(TableEstimator.standardised_inputs)
+
+    @wraps(MixturePredictions.log_predictive_density)
+    def log_predictive_density(  # type: ignore[override]
+        self, X: Any, /, y: Any, **options: Any
+    ) -> np.ndarray:
+        log_densities = by_column(MixturePredictions.log_predictive_density)
+        if not hasattr(self, "estimators_"):
+            return log_densities(self, X, y=y, **options)
+        self._warn_of_order(X, y=y)
+        targets = self._targets_like_fit(y)
+        missing = np.isnan(targets)
+        logs = log_densities(self, X, y=np.where(missing, 1.0, targets), **options)
+        return np.where(missing, np.nan, logs)
+
+    def _incomplete_rows(self, X: ArrayLike) -> np.ndarray:
+        if hasattr(self, "estimators_"):
+            raise ValueError(
+                f"standardised_inputs needs targets of one column, got {len(self.estimators_)} "
+                "independent columns: use regressor.estimators_[k]."
+            )
+        return super()._incomplete_rows(X)
 
     def score(
         self,

@@ -114,7 +114,7 @@ def test_scores_of_counts_take_exposures():
     assert routed["test_score"][0] == pytest.approx(own)
     shuffled = pd.Series(exposure).sample(frac=1, random_state=0)
     for call in (model.predict, model.predict_interval, model.sample_y):
-        with pytest.warns(UserWarning, match=r"exposure\.loc\[X\.index\]"):
+        with pytest.warns(UserWarning, match="X and exposure have different indices"):
             call(pd.DataFrame(X), exposure=shuffled)
 
 
