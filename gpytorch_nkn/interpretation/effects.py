@@ -52,7 +52,7 @@ class Effect:
     label: str  #: name of the column, or both names
     columns: tuple[int, ...]
     names: tuple[str, ...]
-    #: positions ``A``, or of a pair ``A`` and ``B``: numbers in the user's units, dates, or codes
+    #: positions ``A`` (for a pair also ``B``) in the user's units, dates or codes
     grid: tuple[np.ndarray, ...]
     levels: tuple[tuple[str, ...] | None, ...]  #: names of the codes of each column, or None
     mean: np.ndarray  #: posterior mean A, or A x B, in units of the targets

@@ -88,8 +88,8 @@ class NKNRegressor(ColumnPredictions):
 
     **Data frames.** Columns of strings and of pandas' categorical type are categories
     (:class:`gpytorch_nkn.kernels.CategoricalKernel`); a new category differs from all others.
-    Booleans are numbers. Dates become days since the first date of the fit, periods by their start,
-    and durations become days. NaT is a missing number.
+    Booleans, and strings that are all numbers, are numbers. Dates become days since the first date
+    of the fit, periods by their start, and durations become days. NaT is a missing number.
 
     **Missing values.** Missing numbers (NaN, pandas' NA) are drawn from their distribution given
     the other columns, and missing categories by their frequencies; ``fillna("missing")`` makes them

@@ -76,7 +76,7 @@ class SearchReport(Findings):
     maximize: bool
     num_initial: int  #: evaluations that the model did not choose
     best: int  #: index of the best evaluation, among the feasible ones if there are any
-    feasible: np.ndarray  #: booleans N: whether an evaluation satisfies the constraints
+    feasible: np.ndarray  #: whether each of N evaluations satisfies the constraints
     candidates: np.ndarray  #: next points Q x D
     structures: dict[str, float]  #: weights of the structures that the model averages
     ahead: LeaveOneOut
