@@ -183,8 +183,8 @@ plt.show()
 
 # %% [markdown]
 # ## The same in Ax
-# In Ax (`pip install ax-platform`), Ax runs the loop and one line selects the model. Outcome
-# constraints, several objectives and parallel trials are configured in Ax as usual.
+# Ax (`pip install ax-platform`) runs the loop, and one line selects the model. Outcome
+# constraints, several objectives and parallel trials are configured as usual.
 
 # %%
 logging.disable(logging.INFO)  # Ax logs a line for each trial

@@ -188,7 +188,7 @@ plt.show()
 # | classes, or mini-batches | `ASKLClassifier`, `ASKLRegressor`, compared with a tuned SVC |
 #
 # Limitation: pairs of frequencies overfit small data sets. [Results](../docs/results.md)
-# has larger data sets, with the gain from learned pairs.
+# has larger data sets, with the gain from learned frequencies.
 
 # %% tags=["remove-cell"]
 # The claims of this page.
