@@ -25,14 +25,13 @@ _NUMBER = (  # sign, mark, bracket, digits, closing sign, unit, mark: $ (1,234.5
     r"^(?P<sign>[(+-]?) ?"
     r"(?P<before>[A-Za-z]{0,3}[$\u20ac\u00a3\u00a5\u20b9]|[A-Z]{3}|Rs\.?|[<>~*]|) ?"
     r"(?P<bracket>\(?)(?P<digits>[+-]?(?:\d[\d., ']*|[.,]\d+)(?:[eE][+-]?\d+)?)(?P<end>[-)]?) ?"
-    r"(?P<unit>(?:[kKMB]$)?)"
+    r"(?P<unit>(?:[kKMBT]$)?)"
     r"(?P<after>[^\w\s.,+()\[\]':/-][^\d\s]{0,4}|[A-Za-z]{1,4}|[(\[]\w{1,3}[)\]]|)$"
 )
 _STYLES = {  # by the decimal mark; the other may separate thousands; 0123,4 are two numbers
     mark: rf"[+-]?(?:[1-9]\d?\d?(?:{sep}\d\d\d?)*{sep}\d{{3}}|(?!0\d+,)\d*)([{mark}]\d*)?([eE].+)?"
     for mark, sep in ((".", ","), (",", "[.]"))
 }
-_UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9}
 
 
 class Reading(SimpleNamespace):
@@ -94,17 +93,16 @@ def number_parts(cell: str) -> tuple[str, str, float, bool, bool]:
     digits = re.sub(r"(?<=\d)[ '](?=\d{3})", "", match["digits"]).strip()
     point, comma = (re.fullmatch(style, digits) is not None for style in _STYLES.values())
     sign = -1.0 if match["sign"] + match["bracket"] + match["end"] in ("()", "-") else 1.0
-    marks, factor = match["before"] + match["after"], _UNITS[match["unit"].lower()]
-    return digits, marks, sign * factor, point, comma
+    factor = sign * 1000.0 ** " kmbt".index(match["unit"].lower() or " ")
+    return digits, match["before"] + match["after"], factor, point, comma
 
 
 def read_numbers(cells: pd.Series, reading: Reading) -> np.ndarray:
     """Convert a column of strings to numbers ``N``.
 
-    The decimal mark is a point if it fits at least as many distinct cells as a comma. If all cells
-    have the form ``1,234``, the comma separates thousands in files with commas, and is ambiguous in
-    other files. In files with semicolons, point and comma change roles. Beside ``123``, the mark of
-    ``1,230`` separates thousands, because a format with decimals writes ``123,000`` or ``1,23``.
+    The decimal mark is a point if it fits as many cells as a comma. In ``1,234``, the comma
+    separates thousands in files with commas, and is ambiguous in others; in files with semicolons,
+    point and comma change roles. Beside ``123``, the mark of ``1,230`` separates thousands.
     """
     decimal, name, unique = reading.decimal, cells.name, pd.Series(cells.unique(), dtype=object)
     parts = pd.DataFrame(map(number_parts, unique), columns=["digits", "mark", "factor", ".", ","])
@@ -124,13 +122,18 @@ def read_numbers(cells: pd.Series, reading: Reading) -> np.ndarray:
     decimal = decimal or (usual if parts[usual].sum() >= parts[other].sum() else other)
     plain = digits.str.replace("." if decimal == "," else ",", "", regex=False)
     values = plain.str.replace(decimal, ".", regex=False).where(parts[decimal]).astype(float)
-    bad = cells[cells.isin(unique[~np.isfinite(values)])]
+    marks = parts["mark"].str.replace("[<>~*]", "", regex=True)
+    marks = marks.mask((marks == "") & (parts["factor"].abs() > 1), "kMBT")
+    is_unit = (marks != "").all() and marks.str.contains(r"[A-Za-z]{2}|[^\x00-\x7f]|\$").any()
+    mixed = (marks != marks.mode()[0]) & is_unit  # W and kW, not flags such as p and e
+    bad = cells[cells.isin(unique[~np.isfinite(values) | mixed])]
     if len(bad):
         advice = f"{drop_advice(bad)}, or name another column by {option('target')}"
+        like = f" like {unique[~mixed].iloc[0]!r}" if mixed.any() else ""
         if name in reading.covariates:
             advice = f"write numbers, such as 1 and 0, or leave it out of {option('covariates')}"
         raise ValueError(
-            f"Line {bad.index[0]}: the column {name!r} must hold numbers, got "
+            f"Line {bad.index[0]}: the column {name!r} must hold numbers{like}, got "
             f"{quoted(bad.unique())}; {advice}."
         )
     marked = cells[cells.isin(unique[parts["mark"] != ""])]

@@ -13,6 +13,7 @@ from gpytorch_nkn.datasets.csv_cells import Reading, option, quoted
 from gpytorch_nkn.datasets.csv_times import MONTH, is_compact, joined, kind, main_kind, read_times
 
 __all__ = [
+    "ANY_YEAR",
     "ROWS",
     "TIME_NAMES",
     "YEAR",
@@ -27,12 +28,11 @@ __all__ = [
 ]
 
 ROWS = "rows"  # the time column of row numbers
-
 _REPEATED = 0.1  # fraction of rows that may be at repeated times in one series
 _STEPS = {24, 48, 96, 288}  # numbers of equal steps in a day
 YEAR = r"(?:1[5-9]|2[01])\d\d"
-_MOST_YEARS = 700
 _WORD = r"([^\W\d_]{3,})"  # a month, or another word
+ANY_YEAR = rf"{YEAR}|(?<!\d)\d\d$"  # also two digits at the end
 _MONTH_NAME = rf"(?i:(?:{MONTH})[a-z]*\.?)"
 _WORDS = {  # cells that show which part of the time a column has: 01-Jan, 1. Quartal
     "month": r"(?:\d\d?[ .-]+)?" + _MONTH_NAME,
@@ -57,23 +57,21 @@ _INITIALS = "[JFMASOND]{2,3}"  # of two or three months: DJ, DJF
 _WIDE = (  # parts of times, names of columns that become rows, numbers of such columns
     ("month", _MONTH_NAME, {12}),
     ("month", _INITIALS, {12}),
-    ("year", rf"{YEAR}(?: \[YR\d{{4}}\])?", range(2, _MOST_YEARS)),
+    ("year", rf"{YEAR}(?: \[YR\d{{4}}\])?", range(2, 700)),
     ("quarter", "(?i:q(?:tr)? ?[1-4]|[1-4]q)", {4}),
-    ("hour", r"(?i:h|he|hour|tp)?[ _]?\d\d?|\d\d?:\d\d(?::00|-\d\d:\d\d)*", {*_STEPS, 12, 23, 25}),
+    ("hour", r"(?i:he?|hour|tp)?[ _]?\d\d?[AB]?|\d+:\d\d(:00|-\d+:\d\d)*", {*_STEPS, 12, 23, 25}),
     ("day", r"\d\d?", {31}),
     ("date", r"\d{4}\.\d\d|\D+ \d{4}[MQKT]\d\d?", range(2, 10**6)),
     ("date", "", range(2, 10**6)),
     ("step", r"[A-Za-z]_?\d+", range(30, 10**6)),
 )
-_AROUND = r" \[.*|^[a-zA-Z]_?(?=\d+$)|^\D+ (?=\d{4}[MQKT]\d)"  # words around the time in such names
-_GROUPS = (  # words in names of columns that identify series, not months or hours
-    r"(?i)(?<![a-z])(?:age|area|class|code|dept|group|id|item|node|region|series|site|station|store"
-    r"|type|unit|zone)"
+_AROUND = r" \[.*|^[a-zA-Z]_?(?=\d+$)|^\D+ (?=\d{4}[MQKT]\d)|(?<=\d)[AB]$"  # around the time
+_GROUPS = (  # names of columns that identify series, not months or hours
+    "(?i)(?<![a-z])(?:age|area|class|code|group|id|item|region|site|station|store|type|unit|zone)"
 )
 _NO_TIME = "(?i:total|mean|average|annual)?"  # cells of the time column beside annual sums or means
 TIME_NAMES = (
-    "(?i:t|x|times?|timestamp|when|ds|date|datetime|step|period|index|seconds?|year|month|day|hour"
-    "|yyyy|unix)"
+    "(?i:t|x|(date)?time(s|stamp)?|ds|date|step|period|index|seconds|year|month|day|hour|yyyy|unix)"
 )
 
 
@@ -98,15 +96,21 @@ def selected(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
 def melted(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
     """Turn columns of months, years, hours, ... into rows, except columns that an option names."""
     kinds, time = frame.apply(main_kind), reading.time
-    named = {*time, *reading.covariates}
+    named = {*time, *reading.covariates} | {c for c in frame if frame[c].str.fullmatch(YEAR).all()}
     names = pd.Series([c for c in frame if c not in named and kinds[c] == "number"], dtype=object)
+    words = names[names.str.fullmatch(_WORD + r"\.?(?:[ .'-]*(?:\d\d){1,2})?")]
+    dated = words[words.str.contains(ANY_YEAR)]
+    header = (dated if len(dated) else words.head(12) + " 2001").to_frame("header")
+    new = names.to_frame("header").replace(month_names(header, reading), regex=True)["header"]
+    frame, names = frame.rename(columns=dict(zip(names, new, strict=True))), new
     for part, pattern, counts in _WIDE:
         wide = [*names[names.str.fullmatch(pattern) if pattern else names.map(kind) == "date"]]
-        if len(wide) not in counts or (part in ("year", "step") and "date" in [*kinds]):
+        is_few = len(wide) not in counts or 2 * len(wide) < len(words)
+        if is_few or (part in ("year", "step") and "date" in [*kinds]):
             continue
         others, reading.target = frame.columns.drop(wide), f"value by {part}"
         reading.note(f"Columns of {part}s are turned into rows.")
-        reading.time = [*time, part] if time and time != [ROWS] else time
+        reading.time = [*time, part] if {*time} - {ROWS, part} else time
         frame = frame.melt(others, wide, part, reading.target, ignore_index=False)
         if pattern == _INITIALS:  # the order gives the month
             frame[part] = frame[part].map({name: f"{i + 1}" for i, name in enumerate(wide)})
@@ -116,32 +120,30 @@ def melted(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
 
 
 def month_names(frame: pd.DataFrame, reading: Reading) -> dict[str, dict[str, str]]:
-    """Return English months, or numbers, for patterns of words in another language, by column.
+    """Return English months for patterns of words in another language, by column.
 
-    Every year has the words in the order of a full year, in cells with a year or in a column that
-    ``time`` names. In other columns, three words must begin as in English: Jan, Mars, Sept.
+    All years have the same order of words, or three words begin as in English: Jan, Mars, Sept.
     """
     names: dict[str, dict[str, str]] = {}
     months = MONTH.split("|")
     years = [name for name in frame if frame[name].str.fullmatch(YEAR).all()]
     for name in frame:
         cells, sample = frame[name], frame[name].head(1000)
-        has_year = sample.str.contains(YEAR).all()
+        has_year = sample.str.contains(ANY_YEAR).all()
         if not (has_year or years) or not 0 < sample.str.extract(_WORD)[0].nunique() <= 12:
             continue
         cells = pd.Series((cells if has_year else cells + " " + frame[years[0]]).unique())
-        words, year = (cells.str.extract(text)[0] for text in (_WORD, f"({YEAR})"))
-        by_year = words.groupby(year, sort=False).unique()
+        words, year = (cells.str.extract(text)[0] for text in (_WORD, f"({ANY_YEAR})"))
+        by_year = words.dropna().groupby(year, sort=False).unique()
         full = next(([*words] for words in by_year if len(words) == 12), [])
-        for step in (1, -1) if full and {*words} == {*full} else ():
+        for step in (1, -1) if full and {*words.dropna()} == {*full} else ():
             order, times = full[::step], by_year.index[::step]
             ranks = [[order.index(word) for word in words[::step]] for words in by_year]
             english = sum(word[:3].lower() == m for word, m in zip(order, months, strict=True))
             is_time = (has_year or name in reading.time) and times.is_monotonic_increasing
             is_time &= len(times) > 1 and ranks == [sorted(rank) for rank in ranks]
             if (is_time or english >= 3) and english < 12:
-                new = months if has_year else map(str, range(1, 13))
-                names[name] = {rf"\b{word}\b": m for word, m in zip(order, new, strict=True)}
+                names[name] = {rf"\b{w}\b\.?": m for w, m in zip(order, months, strict=True)}
                 reading.note(f"{order[0]!r} to {order[-1]!r} in {name!r} are months 1 to 12.")
     return names
 
@@ -156,23 +158,22 @@ def _part(cells: pd.Series) -> str:
         if sample.str.fullmatch(pattern).all():
             return part
     words = re.sub("([a-z])([A-Z])", r"\1 \2", str(cells.name)).lower()
-    words = "year" if words == "column 1" else words  # the header is missing
     parts = sample.str.extract(r"^([A-Za-z]{0,4})[ _-]?(\d{1,4})(?:\.0| ?- ?\d\d?)?$")
     n, mark = parts[1].astype(float), str(parts.iloc[0, 0]).lower()
     for part, (names, low, high) in _PARTS.items():
         is_named = mark == part[0] or re.search(rf"(?<![a-z])(?:{names})(?![a-z])", words)
         if is_named and n.between(low, high).all():
             return part
+    whole = pd.to_numeric(sample.str.replace("[.,].*", "", regex=True), errors="coerce")
     is_time = re.search("dat|time|day|week|month|period", words) or sample.iloc[0][2:3] == "."
-    is_time = is_time or pd.to_numeric(sample, errors="coerce").is_monotonic_increasing
+    is_time = is_time or whole.is_monotonic_increasing or whole.is_monotonic_decreasing
     return "date" if is_time and is_compact(sample) else ""
 
 
 def _counted(frame: pd.DataFrame, first: str, part: str) -> dict[str, str]:
-    """Find columns after a year or date that count months, days or steps of a day.
+    """Find columns after a year or date that count months, days or steps, until times are unique.
 
-    Columns are added until times do not repeat, or a name is in _GROUPS. If the first column has a
-    name, the counts must reach the end of the year, month or day.
+    If the first column has a name, the counts must reach the end of the year, month or day.
     """
     columns, after = {part: first}, frame.columns[frame.columns.get_loc(first) + 1 :]
     parts = ["hour"] if part == "date" else ["month", "day", "hour"]
@@ -194,16 +195,16 @@ def _counted(frame: pd.DataFrame, first: str, part: str) -> dict[str, str]:
 def choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], str, list[str]]:
     """Choose the columns of the time and the target; also return the other columns of numbers.
 
-    The time is the first of _CHAINS with few repeated times, else a column of numbers that has a
-    usual name, equal steps or rising values. The target is the only other column of numbers.
+    The time is the first of _CHAINS with few repeated times, else a column of rising numbers.
     """
     target, times, covariates = reading.target, reading.time, reading.covariates
     part_of = {name: _part(frame[name]) for name in frame}
     numbers = [name for name in frame if name != target and main_kind(frame[name]) == "number"]
     first = {n: "year" for n in numbers if frame[n].str.fullmatch(YEAR).all()}
+    runs = {n: (frame[n] != frame[n].shift()).sum() for n in first}
+    years = [n for n in first if runs[n] == frame[n].nunique() < len(frame)]  # in order, repeated
     first |= {n: "date" for n in frame if part_of[n] == "date"}
-    counted = [_counted(frame, *item) for item in first.items()]
-    counted = [chain for chain in counted if chain and target not in chain.values()]
+    counted = [c for i in first.items() if (c := _counted(frame, *i)) and target not in c.values()]
     timely = {n for n in frame if part_of[n] or re.fullmatch(TIME_NAMES + "|(?i:yr)", n)}
     timely |= {name for chain in counted for name in chain.values()}
     parts: dict[str, str] = {}
@@ -211,6 +212,8 @@ def choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], str, 
         before = parts.setdefault(part_of[name], name)
         if part_of[name] == "date" and frame[name].nunique() > 2 * frame[before].nunique():
             parts["date"] = name
+    if years and not times:
+        parts.setdefault("year", years[0])
     chains = [{p: parts[p] for p in chain} for chain in _CHAINS if {*chain} <= {*parts}] + counted
     chains = [chain for chain in chains if len(frame[[*chain.values()]].drop_duplicates()) > 1]
     if times:
@@ -222,8 +225,8 @@ def choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], str, 
         repeated = [frame.duplicated([*chain.values()]).mean() for chain in chains]
         parts = chains[int(np.argmin(np.maximum(repeated, _REPEATED)))]
     else:
-        parts = {"0": _rising(frame, numbers, timely, target)}
-    timely |= {name for name in numbers if _are_years(frame[name])}
+        parts = {"0": _rising(frame, numbers, timely, target, years)}
+    timely |= {*years}
     others = [name for name in frame if name not in {*parts.values(), *covariates, target}]
     if target is None and len(others) > 1:
         others = [name for name in others if name in numbers]
@@ -237,25 +240,18 @@ def choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], str, 
     return parts, target, [name for name in numbers if name not in used]
 
 
-def _are_years(cells: pd.Series) -> bool:
-    """Return whether a column has years in order that repeat."""
-    in_order = cells.is_monotonic_increasing or cells.is_monotonic_decreasing
-    return in_order and cells.duplicated().any() and bool(cells.str.fullmatch(YEAR).all())
-
-
-def _rising(frame: pd.DataFrame, numbers: list[str], timely: set[str], target: str | None) -> str:
-    """Choose the time in a table without dates: a column of rising or falling numbers.
-
-    Beside years that repeat, it must have a usual name.
-    """
+def _rising(
+    frame: pd.DataFrame, numbers: list[str], timely: set[str], target: str | None, years: list[str]
+) -> str:
+    """Choose the time in a table without dates: a usual name, or, without years, rising numbers."""
     if len(numbers) + (target is not None) < 2:
         names = [name for name in frame if name != target]
         return max(names, key=lambda n: (bool(re.fullmatch(TIME_NAMES, n)), n not in numbers))
-    ranks, has_years = {}, any(_are_years(frame[name]) for name in numbers)
+    ranks = {}
     for name in numbers:
         values = pd.to_numeric(frame[name].str.replace(",", "."), errors="coerce").dropna()
         steps, is_full = values.diff().iloc[1:], 2 * len(values) > len(frame)
-        rises = is_full and not has_years and bool((steps > 0).all() or (steps < 0).all())
+        rises = is_full and not years and bool((steps > 0).all() or (steps < 0).all())
         ranks[name] = (name in timely, rises, rises and steps.nunique() <= 1)
     best = max(ranks, key=ranks.__getitem__)  # the first of these
     if not any(ranks[best]):
@@ -273,20 +269,20 @@ def count_rows(frame: pd.DataFrame, reading: Reading) -> None:
     with suppress(ValueError):  # without readable dates
         times = [read_times(frame, {"date": d}, reading.changed(notices=[]))[0] for d in dates]
         falls = any((np.diff(x).astype(int) <= 0).all() for x in times)
-    numbers = np.arange(len(frame)).astype(str).astype(object)
-    frame[ROWS] = numbers[::-1] if falls else numbers
-    first = f"last row, as {quoted(dates)} falls" if falls else "first row"
-    reading.note(f"Rows are counted from the {first}.")
+    frame[ROWS] = np.arange(len(frame))[:: -1 if falls else 1].astype(str).astype(object)
+    reading.note(f"Rows are counted from the {'last' if falls else 'first'} row.")
 
 
 def rows_with_time(frame: pd.DataFrame, times: list[str], reading: Reading) -> pd.DataFrame:
     """Return the rows that have a time, and a target or all covariates."""
     if len(times) > 1 and (frame[times[0]] == "").any():  # merged cells
-        filled = frame[times[0]].replace("", None).ffill().fillna("")
-        frame = frame.assign(**{times[0]: filled})
+        frame = frame.assign(**{times[0]: frame[times[0]].replace("", None).ffill().fillna("")})
         reading.note(f"Empty cells of {times[0]!r} take the value above.")
     frame = frame[~joined(frame[times]).isin(reading.na_values)]  # such as 2001-02-30
     timed = ~frame[[*times]].apply(lambda cells: cells.str.fullmatch(_NO_TIME)).any(axis=1)
+    for coarse in (YEAR, YEAR + " ?Q[1-4]") if main_kind(frame[times[0]]) == "date" else ():
+        is_coarse = frame[times[0]].str.fullmatch(coarse)  # sums or means beside months
+        timed &= ~is_coarse | (is_coarse.mean() > 0.4) | (len(times) > 1)
     if reading.date_format is None:  # notes below the data
         is_time = frame[times[0]].iloc[-100:].map(kind) != "text"
         timed.iloc[len(frame) - int(is_time[::-1].argmax()) :] = False

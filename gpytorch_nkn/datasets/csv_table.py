@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from gpytorch_nkn.datasets.csv_cells import Reading, option, quoted
-from gpytorch_nkn.datasets.csv_columns import TIME_NAMES, YEAR, selected
+from gpytorch_nkn.datasets.csv_columns import ANY_YEAR, TIME_NAMES, YEAR, selected
 from gpytorch_nkn.datasets.csv_times import MISSING, MONTH, is_compact, kind, main_kind
 
 __all__ = ["read_table"]
@@ -25,7 +25,6 @@ _SEPARATORS = "\t;|, "  # spaces also occur within cells
 _SAMPLE = 1000  # rows that determine the layout of a table
 _SPACES = dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f"), " ") | {0x2212: "-", 0x2019: "'"}
 _SERIAL = 20_000, 60_000  # dates of Excel, days since 1899-12-30
-_STEPS = {12, 24, 48, 96, 288}  # numbers of months in a year and of equal steps in a day
 
 
 def read_table(path: str | os.PathLike, reading: Reading) -> pd.DataFrame:
@@ -43,8 +42,8 @@ def read_table(path: str | os.PathLike, reading: Reading) -> pd.DataFrame:
     for name in frame.columns[frame.columns.str.fullmatch("(?i)date|datum|timestamp|date.?time")]:
         days = pd.to_numeric(frame[name].mask(frame[name] == "", _SERIAL[0]), errors="coerce")
         if days.between(*_SERIAL).all():
-            dates = pd.Timestamp("1899-12-30") + pd.to_timedelta(days, unit="D")
-            texts = dates.dt.round("s").dt.strftime("%Y-%m-%d %H:%M:%S").astype(object)
+            dates = pd.to_datetime(days, unit="D", origin="1899-12-30").dt.round("s")
+            texts = dates.dt.strftime("%Y-%m-%d %H:%M:%S").astype(object)
             frame[name] = texts.where(frame[name] != "", "")
             reading.note(f"Numbers of {name!r} are read as dates of Excel.")
     return frame
@@ -85,7 +84,7 @@ def _rows(path: Path, reading: Reading) -> pd.DataFrame:
     def usual(sep: str) -> tuple[float, int]:
         """Return the fraction of rows with the most frequent number of cells, and this number."""
         widths = [len(row) for row in split([lines[i] for i in used[:_SAMPLE]], sep)]
-        width = max(set(widths), key=lambda width: (widths.count(width), width))
+        width = max(set(widths), key=lambda width: (widths.count(width) * width, width))
         share = widths.count(width) / len(widths)
         return share * (width > 1) * (0.9 if sep == " " else 1.0), width
 
@@ -104,7 +103,7 @@ def _rows(path: Path, reading: Reading) -> pd.DataFrame:
             lines[i] = text if is_header and len(split([text], sep)[0]) == width else ""
         reader = csv.reader(lines, delimiter=sep, skipinitialspace=True)
         numbers, cells = zip(*((reader.line_num, row) for row in reader), strict=True)
-        columns = zip_longest(*([cell.strip(" '") for cell in row] for row in cells), fillvalue="")
+        columns = zip_longest(*([c.strip(" '=\"") for c in row] for row in cells), fillvalue="")
         # Objects keep Python's regular expressions; strings of pandas 3 would take RE2.
         rows = pd.DataFrame(dict(enumerate(columns)), numbers, dtype=object)
     except (csv.Error, re.error) as error:
@@ -114,12 +113,12 @@ def _rows(path: Path, reading: Reading) -> pd.DataFrame:
 
 
 def _named(path: Path, rows: pd.DataFrame, reading: Reading) -> pd.DataFrame:
-    """Return the rows of data with unique column names, without empty columns.
-
-    Lines without numbers are dropped. Columns without a name are numbered from 1.
-    """
-    main = rows.apply(main_kind)
-    main = main[main != "text"]
+    """Return the lines with numbers, with unique column names, or numbers from 1."""
+    for some in (rows[(rows != "").sum(axis=1) > 1], rows):  # first without notes
+        main = some.agg(main_kind)
+        main = main[main != "text"]
+        if len(main):
+            break
     data = main.index
     if not len(data):
         raise ValueError(
@@ -165,15 +164,12 @@ def _named(path: Path, rows: pd.DataFrame, reading: Reading) -> pd.DataFrame:
 def _layout(
     rows: pd.DataFrame, main: pd.Series, header: int | str | None
 ) -> tuple[int, int, pd.DataFrame]:
-    """Find the first row of data, the row after the last one, and the header, if there is one.
-
-    The header is the fullest line in the block above the data. ``main`` is the kind of each column.
-    """
+    """Find the first row of data, the row after the last one, and the header: the fullest above."""
     data = main.index
     kinds = rows[data].head(_SAMPLE).map(kind)
     filled = (kinds == main).sum(axis=1)
     is_data = ((kinds == main) | kinds.isin(["missing", "text"])).all(axis=1)
-    is_month = rows[data[0]].str.contains(YEAR) & (main[data[0]] == "date")  # in another language
+    is_month = rows[data[0]].str.contains(ANY_YEAR) & (main[data[0]] == "date")  # in any language
     is_data &= ((kinds[data[0]] != "text") | is_month) & (2 * filled >= filled[filled > 0].median())
     begin = int(is_data.to_numpy().argmax())
     lead, count = rows[data[0]].tail(_SAMPLE).map(kind), (rows[data] != "").sum(axis=1)
@@ -198,23 +194,20 @@ def _layout(
     names = names[(fill == fill.max()) & (2 * count >= len(named))].iloc[:1]
     first = pd.to_numeric(rows.iloc[begin][data], errors="coerce").dropna()
     if names.empty and rows.shape[1] > 2 and len(first) > 1:
-        is_years = int((first.diff().iloc[1:] == 1).all())  # names of columns
+        is_years = int((first.diff().iloc[1:].abs() == 1).all())  # names of columns
         begin, names = begin + is_years, rows.iloc[begin : begin + is_years]
     return begin, end, names
 
 
 def _labels(body: pd.DataFrame) -> list[str]:
-    """Return names for the columns of a file without a header.
-
-    12 numbers after a year are months; 24, 48, 96 or 288 numbers after a date are its steps.
-    """
+    """Return names for columns without a header: months of a year, or steps of a day."""
     labels = [f"column {i + 1}" for i in range(body.shape[1])]
     kinds = [*body.apply(main_kind), "text"]
-    years = body.iloc[:, 0].str.fullmatch(r"(?:1[5-9]|2[01])\d\d").all()
+    years = body.iloc[:, 0].str.fullmatch(YEAR).all()
     dates = [i for i, name in enumerate(body) if kinds[i] == "date" or is_compact(body[name])]
     first = 1 if years else dates[0] + 1 if dates else 0
     count = kinds.index("text", first) - first
-    if first and count in _STEPS:
+    if first and count in (12, 24, 48, 96, 288):
         clocks = [f"{m // 60:02}:{m % 60:02}" for m in range(0, 1440, 1440 // count)]
         labels[first : first + count] = MONTH.split("|") if count == 12 else clocks
     return labels

@@ -27,16 +27,17 @@ _INTERVAL_END = (
 _IGNORED = (  # ignored parts of dates: ends of intervals, names of weekdays, ...
     _INTERVAL_END + r"|\(?\b(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*\)?[.,]? |\bfy ?'?(?=\d)"
     r"|^(?:w/?e|week (?:of|ending|beginning)) |(?:utc|gmt)(?=[+-]\d)"
-    r"|(?:(?<=[+-]\d{4})|(?<=[+-]\d\d:\d\d)) \(?[a-z ]+\)?$|(?<=\d)[.\u6708\u65e5\uc6d4\uc77c]$"
+    r"|(?:(?<=[+-]\d{4})|(?<=[+-]\d\d:\d\d)) ?[(\[]?[a-z /_]+[)\]]?$"
+    r"|(?<=\d) ?(?:[.\u6708\u65e5\uc6d4\uc77c]|\*+|\([a-z\d]{1,8}\))$|(?<=\d)(?: |(?<=\d{4}))[pre]$"
 )
 _CLOCK = (  # 5:30, 18.00.00, 12.00.00 am, 6 pm, 0530, with a zone or without
     r"(?P<H>\d\d?)(?:[:.]?(?P<M>[0-5]\d)(?:[:.]?(?P<S>[0-5]\d(?:[.,]\d+)?))?)?"
-    r"(?: ?(?P<p>[ap])(?:\.?m\.?|(?<=:\d\d[ap])))?"
+    r"(?: ?(?P<p>[ap])(?:\.? ?m\.?|(?<=:\d\d[ap])))?"
     r"(?: ?(?P<z>z|[+-]\d\d(?::?\d\d)?|\(?[a-z]{3,4}(?:/[a-z]{3,4})?\)?))?"
 )
 _CLOCK_ALONE = rf"(?=\d\d?(?::|\.[0-5][05]\.00| ?[ap]|\.\d\d.*[ap])){_CLOCK}"
 _FORMS = (  # of dates; "-" separates parts, "~" may separate them
-    "Y-m-d d-m-Y m-d-Y d-m-y m-d-y y-m-d d~b~Y d~b~y b~d-Y Y~b~d YND yND Y-j Y-f Y-q Y-m m-Y YN "
+    "Y-m-d d-m-Y m-d-Y d-m-y m-d-y y-m-d d~b~Y d~b~y b~d-Y Y~b~d YND yND Y-j Yj Y-f Y-q Y-m m-Y YN "
     "Y~S S-Y b~Y b~y Y~b Y~x~m Y~w~Wu y~w~W w~W-Y Y-W W-Y YW Y~w~Uu w~U-Y Y-U U-Y YU Y~Q Q~Y Q-y "
     "y~Q R~Y Y-R R~y Y-I I-Y Y"
 ).split()
@@ -54,7 +55,7 @@ _PARTS = {  # with the years and months of Chinese, Japanese and Korean
 }  # fmt: skip
 _PATTERNS = {
     form: "".join(map(_PARTS.__getitem__, form))
-    + rf"(?:(?:t|[ ,:_]+|(?<=^\d{{8}})){_CLOCK})?" * bool({*form} & {*"dDj"})
+    + rf"(?:(?:t|[ ,:_@]+|(?<=^\d{{8}})){_CLOCK})?" * bool({*form} & {*"dDj"})
     for form in _FORMS
 }
 _DATE = re.sub(r"\?P<\w>", "?:", "|".join(_PATTERNS.values()))
@@ -83,7 +84,8 @@ def kind(cell: str) -> str:
         return "number"
     if re.fullmatch(_CLOCK_ALONE, re.sub(_INTERVAL_END, "", cell.lower())):
         return "clock"
-    if re.search(r"\d", cell) and re.fullmatch(_DATE, re.sub(_IGNORED, "", cell.lower())):
+    plain = re.sub(_IGNORED, "", cell.lower())
+    if re.search(r"\d", cell) and re.fullmatch(_DATE, plain) and not (any(fit) and plain.isdigit()):
         return "date"
     return "number" if any(fit) else "text"
 
@@ -99,18 +101,19 @@ def main_kind(cells: pd.Series) -> str:
 
 
 def is_compact(cells: pd.Series) -> bool:
-    """Return whether all numbers are dates: 20010930, 010930, 200109, 09.2001, 2001.1 to 2001.4."""
+    """Return whether all numbers are dates: 20010930, 010930, 2001273, 200109, 09.2001, 2001.1."""
     unique = pd.Series(cells.unique(), dtype=object)
-    if unique.str.fullmatch(r"\d{4}\.\d\d?").all():
-        return set(unique.str[5:]) in (set("1234"), {f"{i:02}" for i in range(1, 13)})
+    if unique.str.fullmatch(r"\d{4}[.,]\d\d?").all():  # months or quarters
+        marks, months = {*unique.str[5:]}, {f"{i:0{n}}" for i in range(1, 13) for n in (1, 2)}
+        return marks == {*"1234"} or {"11", "12"} <= marks <= months
     steps = {*np.diff(np.sort(unique.astype(int)))} if unique.str.fullmatch(r"\d{6}").all() else {0}
     is_week = steps in ({1, 48}, {1, 49}, {1, 48, 49}) or "week" in str(cells.name).lower()
     week = r"|\d{6}" if is_week else ""
     day = r"(?:0[1-9]|[12]\d|3[01])(?:(?:[01]\d|2[0-4])(?:[0-5]\d){0,2})?"
     month = "(?:0[1-9]|1[0-2])"
     pattern = rf"(?:1[6-9]|2[01])\d\d{month}(?:{day})?{week}|[01]\d\.(?:1[6-9]|2[01])\d\d"
-    short = rf"\d\d{month}(?:0[1-9]|[12]\d|3[01])"
-    is_date = unique.str.fullmatch(pattern).all() or unique.str.fullmatch(short).all()
+    others = rf"\d\d{month}(?:0[1-9]|[12]\d|3[01])", r"(?:1[6-9]|2[01])\d\d(?:[0-2]\d|3[0-6])\d"
+    is_date = any(unique.str.fullmatch(form).all() for form in (pattern, *others))
     return bool(is_date and len(unique) > 1 == unique.str.len().nunique())
 
 
@@ -125,12 +128,11 @@ def read_times(
 ) -> tuple[np.ndarray, str]:
     """Convert columns of the parts of times to numbers or ``datetime64`` ``N``, with their zone.
 
-    All dates have one form. If several fit, the only one that gives times with few gaps is used.
-    Months and quarters are ``datetime64[M]``. The zone of dates with equal offsets is the offset,
-    such as ``"UTC+02:00"``. Offsets that differ by at most an hour are changes of the clock: dates
-    become local times without a zone. With other offsets, dates are converted to ``"UTC"``.
+    All dates have one form; if several fit, the only one that gives few gaps is used. Equal offsets
+    are the zone. Dates with offsets that differ by at most an hour, as clocks change, become local
+    times without a zone. Dates with other offsets are converted to UTC.
     """
-    frame = frame[[*parts.values()]]
+    frame = frame[[*parts.values()]].apply(_completed)
     cells, table, name = joined(frame), frame.set_axis([*parts], axis=1), " ".join(frame)
     if reading.date_format or not parts.keys() <= {"date", *_LETTERS}:
         parts, table = {"date": name}, cells.to_frame("date")
@@ -175,6 +177,12 @@ def read_times(
     }
     reading.notices += [notice for notice, is_so in notices.items() if is_so]
     return _coarsest(times, months=not letters & {*"dDjWUHM"})[codes], zone
+
+
+def _completed(cells: pd.Series) -> pd.Series:
+    """Write 2001.1 beside 2001.9 or 2001.11 as 2001.10, because numbers lose their last zero."""
+    beside = [cells.shift(i).str[5:].isin(["9", "09", "11"]) for i in (-1, 1)]
+    return cells.mask(cells.str.fullmatch(r"\d{4}[.,]1") & (beside[0] | beside[1]), cells + "0")
 
 
 def _letter(part: str, name: str) -> str:
