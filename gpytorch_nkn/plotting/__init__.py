@@ -4,7 +4,7 @@ They raise TypeError or ValueError for invalid arguments. Reports use the style 
 ``plt.style.use("gpytorch_nkn.plotting.gpytorch_nkn")``.
 """
 
-from gpytorch_nkn.plotting.checks import plot_autocorrelation, plot_calibration
+from gpytorch_nkn.plotting.checks import plot_calibration
 from gpytorch_nkn.plotting.components import plot_components
 from gpytorch_nkn.plotting.effects import plot_effects
 from gpytorch_nkn.plotting.forecast import plot_forecast
@@ -21,7 +21,6 @@ from gpytorch_nkn.plotting.style import PALETTE as PALETTE, STYLE as STYLE, put_
 
 __all__ = [
     "plot_acquisition",
-    "plot_autocorrelation",
     "plot_calibration",
     "plot_components",
     "plot_effects",

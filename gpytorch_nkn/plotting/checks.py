@@ -14,7 +14,6 @@ from gpytorch_nkn.plotting.style import (
     DASHES,
     GRAY,
     ORANGE,
-    as_array,
     as_vectors,
     draw_interval,
     finish,
@@ -24,35 +23,9 @@ from gpytorch_nkn.plotting.style import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_observed", "plot_autocorrelation", "plot_calibration"]
+__all__ = ["draw_observed", "plot_calibration"]
 
-_LEVEL, _Z95 = 0.95, 1.959964  # probability of intervals, and half width in standard deviations
-
-
-def plot_autocorrelation(ax: Axes, values: ArrayLike, num_points: int) -> Axes:
-    """Draw autocorrelations at lags 1, 2, ... as stems, with their 95 % interval for white noise.
-
-    Args:
-        ax: Axes to draw on.
-        values: Autocorrelations ``L``.
-        num_points: Number ``N`` of observations, which determines the interval.
-
-    Returns:
-        The same axes, with values outside the interval as orange diamonds.
-
-    Raises:
-        ValueError: ``values`` is empty or not finite, or ``num_points`` does not exceed the lags.
-    """
-    observed = as_array("values", values)
-    check_counts(1, num_points=num_points)
-    lags = np.arange(1.0, observed.size + 1)
-    if num_points <= observed.size:
-        raise ValueError(f"num_points must exceed the {observed.size} lags, got {num_points}.")
-    half = _Z95 * np.sqrt((num_points - lags) / (num_points * (num_points + 2)))
-    draw_interval(ax, lags, -half, half, _LEVEL, color=GRAY)
-    ax.vlines(lags, 0, observed, color=BLUE, linewidth=1, zorder=1.5)
-    ax.axhline(0, color=GRAY, linewidth=0.8)
-    return draw_observed(ax, lags, observed, -half, half, ("lag", "autocorrelation"))
+_LEVEL = 0.95  # probability of intervals
 
 
 def plot_calibration(

@@ -1,17 +1,7 @@
 import numpy as np
 from scipy.stats import binom
 
-from gpytorch_nkn.plotting import plot_autocorrelation, plot_calibration
-
-
-def test_autocorrelations_outside_the_interval_are_marked(ax, line_data, no_overlap):
-    half = 1.959964 * np.sqrt((40 - np.arange(1, 5)) / (40 * 42))
-    values = half * [0.5, 1.01, -0.99, -1.5]
-    assert plot_autocorrelation(ax, values, 40) is ax
-    np.testing.assert_array_equal(line_data(ax, "outside")[0], [2, 4])
-    np.testing.assert_array_equal(line_data(ax, "observed")[1], values[[0, 2]])
-    assert "95 % interval" in [text.get_text() for text in ax.get_legend().get_texts()]
-    no_overlap(ax.figure)
+from gpytorch_nkn.plotting import plot_calibration
 
 
 def test_the_calibration_interval_is_binomial_for_all_levels_together(ax, line_data, no_overlap):

@@ -44,7 +44,6 @@ SLICE = SimpleNamespace(
 # The number of Axes, positional arguments and options of a call that is right.
 CALLS = {
     "plot_acquisition": (2, ([SLICE, SLICE],), {"y_label": "yield"}),
-    "plot_autocorrelation": (1, (WAVE / 2, 90), {}),
     "plot_calibration": (1, ([0.5, 0.8, 0.95], [0.3, 0.8, 0.9]), {"num_points": 60}),
     "plot_components": (2, ([CURVE, CURVE],), {"y_label": "ppm"}),
     "plot_effects": (2, ([EFFECT, PAIR],), {"y_label": "quality"}),
@@ -177,8 +176,6 @@ VIDEO = np.zeros((5, 12, 16))
 MOVIE = filled(filled=VIDEO, std=VIDEO, missing=np.broadcast_to(HOLES, VIDEO.shape))
 
 FAULTS = [
-    ("plot_autocorrelation", (X, 30), {}, "num_points must exceed the 30 lags, got 30"),
-    ("plot_autocorrelation", ([0.1, np.nan], 30), {}, "values must be finite, got 1 values"),
     ("plot_calibration", ([0.1, 0.9], [0, 95]), {}, "coverage must lie .* 1, got 0 to 95"),
     ("plot_calibration", (), {"num_points": 0}, "at least 1, got 0"),
     ("plot_components", (curve(lower=np.ones(3)),), {}, r"lower \(3,\)"),

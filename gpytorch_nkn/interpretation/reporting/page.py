@@ -18,7 +18,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from gpytorch_nkn import __version__, plotting
 from gpytorch_nkn._optional import needs
-from gpytorch_nkn.interpretation.checks import LeaveOneOut, autocorrelation
+from gpytorch_nkn.interpretation.checks import LeaveOneOut
 from gpytorch_nkn.interpretation.effects import Effects
 from gpytorch_nkn.interpretation.units import listed, percent
 
@@ -137,7 +137,7 @@ class Findings:
         )
         return [Block("Effects of the columns", sentences, note, table, (figure,), layout="wide")]
 
-    def checking(self, *, num_initial: int = 0, with_lags: bool = False) -> Block:
+    def checking(self, *, num_initial: int = 0) -> Block:
         """Return the block on held-out predictions, and on one-step-ahead errors of a sequence."""
         levels, fractions = np.array([(c.level, c.fraction) for c in self.held_out.coverage]).T
         figures = []
@@ -146,12 +146,8 @@ class Findings:
             figures.append(Sketch(text, lambda ax: plot(ax, *arguments, **options), caption=text))
 
         if self.ahead is not None:
-            errors = self.ahead.z_scores
             text = "Errors of predictions from the earlier observations"
-            add(text, plotting.plot_one_step_ahead, errors, num_initial=num_initial)
-            if with_lags:
-                text = "Autocorrelation of these errors"
-                add(text, plotting.plot_autocorrelation, autocorrelation(errors)[0], errors.size)
+            add(text, plotting.plot_one_step_ahead, self.ahead.z_scores, num_initial=num_initial)
         text = "Held-out observations inside prediction intervals"
         number = self.held_out.z_scores.size
         add(text, plotting.plot_calibration, levels, fractions, num_points=number)

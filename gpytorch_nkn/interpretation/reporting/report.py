@@ -106,7 +106,7 @@ class Report(Findings):
             *self.effect_blocks(self._scale(), sentences),
             Block("Components", note=note, table=self._explained(), parts=parts),
             *([] if self.forecast is None else [self._continuation(self.forecast)]),
-            self.checking(with_lags=True),
+            self.checking(),
             Block(*terms),
         ]
 
