@@ -21,7 +21,7 @@ from gpytorch_nkn.linalg import broadcasts, check_flags
 _NO_BATCH = torch.Size([1, 1, 1, 1])  # dimensions of size one, more than any batch of data has
 _LOG_OF_ZERO = -1e3  # finite, but its softmax or softplus is exactly 0
 
-__all__ = ["Linear", "for_prior", "positive", "prior_closures"]
+__all__ = ["Linear", "add_prior", "for_prior", "positive", "prior_closures"]
 
 
 class Linear(Layer):
@@ -101,7 +101,7 @@ class Linear(Layer):
             if not isinstance(prior, Prior | None):
                 raise TypeError(f"{name}_prior must be a gpytorch.priors.Prior, got {prior!r}.")
             if prior is not None:
-                self.register_prior(f"{name}_prior", prior, *prior_closures(raw + name))
+                add_prior(self, raw + name, prior)
 
     @property
     def is_simplex(self) -> bool:
@@ -130,12 +130,11 @@ class Linear(Layer):
         """
         if not self.is_simplex:
             raise ValueError(f"add_raw_priors needs weights='simplex', got {self.weights!r}.")
-        for name in ("weight", "bias"):
-            raw = getattr(self, f"raw_{name}")
+        for name in ("raw_weight", "raw_bias"):
+            raw = getattr(self, name)
             if raw is not None:
                 center = raw.detach()[(0,) * len(self.batch_shape)].clone()
-                prior = NormalPrior(center, torch.ones_like(center))
-                self.register_prior(f"{name}_prior", prior, *prior_closures(f"raw_{name}"))
+                add_prior(self, name, NormalPrior(center, torch.ones_like(center)))
 
     @property
     def fractions(self) -> Tensor:
@@ -258,6 +257,11 @@ def from_prior(old: Tensor, value: Tensor | float) -> Tensor | float:
         if value.shape[start : start + width] == _NO_BATCH:
             return value.reshape(value.shape[:start] + value.shape[start + width :])
     return value
+
+
+def add_prior(module: Module, name: str, prior: Prior) -> None:
+    """Register a prior on a parameter, or on its raw values."""
+    module.register_prior(f"{name.removeprefix('raw_')}_prior", prior, *prior_closures(name))
 
 
 def prior_closures(name: str) -> tuple[Callable[..., Any], Callable[..., None]]:

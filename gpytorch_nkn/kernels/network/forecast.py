@@ -14,14 +14,7 @@ from gpytorch_nkn.kernels.integrated_wiener_kernel import IntegratedWienerKernel
 from gpytorch_nkn.kernels.step_kernel import StepKernel
 from gpytorch_nkn.kernels.wiener_kernel import WienerKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
-from gpytorch_nkn.layers import (
-    Layer,
-    Linear,
-    LogNormalPrior,
-    Product,
-    log_normal_prior,
-    prior_closures,
-)
+from gpytorch_nkn.layers import Layer, Linear, LogNormalPrior, Product, add_prior, log_normal_prior
 from gpytorch_nkn.linalg import check_flags
 
 __all__ = ["MODES", "TERMS", "forecast"]
@@ -59,7 +52,7 @@ class _Context(NamedTuple):
 def _with_prior(kernel: Kernel, name: str, value: tuple[float, float], priors: bool) -> Kernel:
     kernel.initialize(**{name: value[0]})
     if priors:
-        kernel.register_prior(f"{name}_prior", log_normal_prior(*value), *prior_closures(name))
+        add_prior(kernel, name, log_normal_prior(*value))
     return kernel
 
 

@@ -31,10 +31,10 @@ from gpytorch_nkn.layers import (
     Linear,
     LogNormalPrior,
     Product,
+    add_prior,
     dimension_scaled_prior,
     log_normal_prior,
     parse_wiring,
-    prior_closures,
 )
 from gpytorch_nkn.linalg import check_counts, check_flags
 
@@ -188,8 +188,7 @@ def optimization(input_dim: int, cat_dims: Iterable[int] | None, options: _Optio
         joint = MaternKernel(nu=2.5, batch_shape=batch_shape, **columns.over_continuous)
         joint.lengthscale = 0.3 * math.sqrt(len(columns.continuous))
         if options.priors:
-            prior = dimension_scaled_prior(len(columns.continuous))
-            joint.register_prior("lengthscale_prior", prior, *prior_closures("lengthscale"))
+            add_prior(joint, "lengthscale", dimension_scaled_prior(len(columns.continuous)))
         factors.append(joint)
     if columns.categorical:
         factors.append(_categorical(options, **columns.over_categorical))
@@ -247,8 +246,7 @@ def with_outputscale(kernel: Kernel, batch_shape: torch.Size) -> ScaleKernel:
     """Add an output scale to a unit-variance kernel, with a prior for standardised targets."""
     scaled = ScaleKernel(kernel, batch_shape=batch_shape)
     scaled.outputscale = 1.0
-    prior = log_normal_prior(*_PRIORS["outputscale"])
-    scaled.register_prior("outputscale_prior", prior, *prior_closures("outputscale"))
+    add_prior(scaled, "outputscale", log_normal_prior(*_PRIORS["outputscale"]))
     return scaled
 
 
@@ -274,8 +272,7 @@ def _single_columns(columns: _Columns, options: _Options) -> list[Kernel]:
         kernel = RBFKernel(batch_shape=options.batch_shape, **columns.over_one(column))
         kernel.lengthscale = 0.3
         if options.priors:
-            prior = LogNormalPrior(*_SINGLE_LENGTHSCALE)
-            kernel.register_prior("lengthscale_prior", prior, *prior_closures("lengthscale"))
+            add_prior(kernel, "lengthscale", LogNormalPrior(*_SINGLE_LENGTHSCALE))
         kernels.append(kernel)
     return kernels
 
@@ -298,8 +295,7 @@ def _categorical(options: _Options, **kwargs) -> Kernel:
     kernel = CategoricalKernel(batch_shape=options.batch_shape, **kwargs)
     kernel.lengthscale = _CATEGORIES[0]
     if options.priors:
-        prior = log_normal_prior(*_CATEGORIES)
-        kernel.register_prior("lengthscale_prior", prior, *prior_closures("lengthscale"))
+        add_prior(kernel, "lengthscale", log_normal_prior(*_CATEGORIES))
     return kernel
 
 
@@ -354,8 +350,7 @@ def _finish(
                 if raw is not None and raw.requires_grad and not categorical:
                     if skip and name == "lengthscale":
                         mode = mode * math.sqrt(_width(module, input_dim))
-                    prior = log_normal_prior(mode, scale)
-                    module.register_prior(f"{name}_prior", prior, *prior_closures(name))
+                    add_prior(module, name, log_normal_prior(mode, scale))
     layers = parse_wiring(
         options.wiring,
         len(primitives),
