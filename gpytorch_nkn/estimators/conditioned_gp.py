@@ -29,6 +29,8 @@ class ConditionedGP:
     covariance matrix is not positive definite.
     """
 
+    loo_rows = slice(None)  # rows with leave-one-out predictions
+
     def __init__(self, model: ExactGP):
         self.model = model.eval()
         assert model.train_inputs is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from botorch.exceptions import InputDataWarning
@@ -14,7 +14,6 @@ from torch import Tensor
 from gpytorch_nkn.fit import warn_user
 from gpytorch_nkn.kernels import NeuralKernelNetwork, expand_kernel_batch
 from gpytorch_nkn.kernels.network import NETWORKS, check_name, named_network, with_outputscale
-from gpytorch_nkn.layers import Linear
 
 __all__ = ["check_columns", "check_scale", "make_kernel"]
 
@@ -41,10 +40,7 @@ def make_kernel(
         kernel = _copied(structure, batch_shape)
         if type(structure) is ScaleKernel:  # the base kernel may lack the batch of the scale
             kernel.base_kernel = _copied(structure.base_kernel, batch_shape)
-    layers: Any = getattr(kernel, "layers", ())
-    if len(layers) and isinstance(layers[-1], Linear) and layers[-1].is_simplex:
-        return with_outputscale(kernel, batch_shape)
-    return kernel
+    return with_outputscale(kernel, batch_shape)
 
 
 def check_columns(kernel: Kernel, num_columns: int, like: Tensor) -> None:

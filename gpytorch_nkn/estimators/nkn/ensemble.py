@@ -142,7 +142,7 @@ class Ensemble:
         """Keep a noise scale if it predicts held-out rows better; return factors ``N`` of these."""
         first, (targets, means, variances) = self.predictors[0], table
         train_inputs: Any = first.model.train_inputs[0]
-        inputs = train_inputs[_rows_of(first)].cpu().numpy()
+        inputs = train_inputs[first.loo_rows].cpu().numpy()
         mean = self.weights @ means
         variance = self.widening * (self.weights @ variances) + self.weights @ (means - mean) ** 2
         numbers = ~np.isin(np.arange(inputs.shape[1]), cat_dims)
@@ -268,7 +268,7 @@ def _members(
             table = unseen = _leave_one_out(predictor, model)
             if start is not model:
                 unseen = _leave_one_out((sparse or _exact)(start), start)
-            usable.append(((name, number), predictor, table, unseen, mask[_rows_of(predictor)]))
+            usable.append(((name, number), predictor, table, unseen, mask[predictor.loo_rows]))
             release_some([entry[1] for entry in usable])
     if not usable:
         raise RuntimeError("No trained network has a positive definite covariance matrix.")
@@ -300,18 +300,13 @@ def _exact(model: Any) -> ConditionedGP:
     return ConditionedGP(model if isinstance(model, ExactGP) else LatentGP.of(model))
 
 
-def _rows_of(predictor: Predictor) -> np.ndarray | slice:
-    """Return the rows of the fit with leave-one-out predictions."""
-    return predictor.loo_rows if isinstance(predictor, SparsePredictor) else slice(None)
-
-
 def _leave_one_out(predictor: Predictor, model: Any) -> np.ndarray:
     """Return targets, and leave-one-out means and variances of observations, ``3 x n``.
 
     For counts, predictions are of the logarithm of the mean, exposure included.
     """
     mean, variance = predictor.leave_one_out()
-    targets = model.train_targets[..., _rows_of(predictor)]
+    targets = model.train_targets[..., predictor.loo_rows]
     if targets.dim() == 2:
         targets, offset = targets
         mean = mean + offset

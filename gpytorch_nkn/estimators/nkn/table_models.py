@@ -28,7 +28,13 @@ from torch import Tensor
 from gpytorch_nkn.averaging import train_candidates
 from gpytorch_nkn.fit import FitResult, Rows, Session, fit_in_stages, warn_user
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.kernels.network import NETWORKS, check_name, named_kernel, with_outputscale
+from gpytorch_nkn.kernels.network import (
+    NETWORKS,
+    check_name,
+    named_kernel,
+    numbered_names,
+    with_outputscale,
+)
 from gpytorch_nkn.layers import Linear, log_normal_prior
 
 __all__ = [
@@ -254,14 +260,7 @@ def named_structures(
         if num_rows < _FEW_ROWS:
             names += simple
         return {name: name for name in names}
-    named: dict[str, str | Kernel] = {}
-    for structure in structures:
-        name = structure if isinstance(structure, str) else type(structure).__name__
-        key, number = name, 2
-        while key in named:
-            key, number = f"{name} {number}", number + 1
-        named[key] = structure
-    return named
+    return dict(zip(numbered_names(structures), structures, strict=True))
 
 
 def train_structures(
@@ -313,11 +312,7 @@ def _make_kernel(structure: str | Kernel, x: Tensor, cat_dims: Sequence[int]) ->
             kernel = NeuralKernelNetwork([kernel], [Linear(1, 1)])
     else:
         kernel = deepcopy(structure)
-    kernel = kernel.to(x)
-    if isinstance(kernel, NeuralKernelNetwork) and len(kernel.layers):
-        last = kernel.layers[-1]
-        if isinstance(last, Linear) and last.is_simplex:  # its variance is one
-            kernel = with_outputscale(kernel, kernel.batch_shape).to(x)
+    kernel = with_outputscale(kernel, kernel.batch_shape).to(x)
     try:
         with torch.no_grad():
             values = kernel(x[:2]).to_dense()

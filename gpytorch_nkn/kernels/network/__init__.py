@@ -15,6 +15,7 @@ from gpytorch_nkn.kernels.network.vocabulary import (
     check_name as check_name,
     named_kernel as named_kernel,
     named_network as named_network,
+    numbered_names as numbered_names,
 )
 
 __all__ = ["NeuralKernelNetwork"]

@@ -242,8 +242,14 @@ def mixed_parts(
     return [first, categories, ProductKernel(second, factor)], [total]
 
 
-def with_outputscale(kernel: Kernel, batch_shape: torch.Size) -> ScaleKernel:
-    """Add an output scale to a unit-variance kernel, with a prior for standardised targets."""
+def with_outputscale(kernel: Kernel, batch_shape: torch.Size) -> Kernel:
+    """Add an output scale, with a prior for standardised targets, to a network of unit variance.
+
+    Other kernels are returned unchanged.
+    """
+    last = [*getattr(kernel, "layers", ())][-1:]
+    if not any(isinstance(layer, Linear) and layer.is_simplex for layer in last):
+        return kernel
     scaled = ScaleKernel(kernel, batch_shape=batch_shape)
     scaled.outputscale = 1.0
     add_prior(scaled, "outputscale", log_normal_prior(*_PRIORS["outputscale"]))

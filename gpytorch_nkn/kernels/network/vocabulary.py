@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from gpytorch.kernels import Kernel, MaternKernel, PeriodicKernel, RBFKernel, SpectralMixtureKernel
@@ -11,7 +11,7 @@ from gpytorch_nkn.kernels.network.neural_kernel_network import NeuralKernelNetwo
 from gpytorch_nkn.kernels.network.presets import mixed_parts
 from gpytorch_nkn.layers import Linear
 
-__all__ = ["NETWORKS", "check_name", "named_kernel", "named_network"]
+__all__ = ["NETWORKS", "check_name", "named_kernel", "named_network", "numbered_names"]
 
 # Presets of NeuralKernelNetwork and their options, by name.
 NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -49,6 +49,13 @@ def check_name(name: str, names: Collection[str], otherwise: str) -> None:
         raise ValueError(
             f"structure must be one of {tuple(sorted(names))} or {otherwise}, got {name!r}."
         )
+
+
+def numbered_names(structures: Sequence[str | Kernel]) -> tuple[str, ...]:
+    """Return the names of the structures; repeated names are numbered from 2."""
+    words = [s if isinstance(s, str) else type(s).__name__ for s in structures]
+    before = [words[:index].count(word) for index, word in enumerate(words)]
+    return tuple(f"{w} {n + 1}" if n else w for w, n in zip(words, before, strict=True))
 
 
 def named_network(name: str, num_columns: int, **options: Any) -> NeuralKernelNetwork:

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from gpytorch_nkn.fit import check_counts, check_dense, check_flags
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.kernels.network import NETWORKS, check_name, mixed_parts
+from gpytorch_nkn.kernels.network import NETWORKS, check_name, mixed_parts, numbered_names
 from gpytorch_nkn.layers import LogNormalPrior, dimension_scaled_prior
 from gpytorch_nkn.linalg import check_tensors
 from gpytorch_nkn.models.averaging.member_warp import (
@@ -224,7 +224,7 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
         ]
         for kernel in kernels:
             check_columns(kernel, x.size(-1), x)
-        self.structures = _names(structures)
+        self.structures = numbered_names(structures)
         self._maximize = maximize
         members = torch.zeros(num_members, dtype=torch.long, device=x.device)
         self.covar_module = StructureKernel(kernels, members)
@@ -601,13 +601,6 @@ def _kernel(structure: str | Kernel, num_columns: int, cat_dims: Sequence[int]) 
             structure, {*NETWORKS, *_KERNELS}, "'outcome-warped ' and one of these, or a kernel"
         )
     return make_kernel(structure, num_columns, torch.Size(), cat_dims=cat_dims)
-
-
-def _names(structures: Sequence[str | Kernel]) -> tuple[str, ...]:
-    """Return the names of the structures; repeated names are numbered from 2."""
-    words = [s if isinstance(s, str) else type(s).__name__ for s in structures]
-    before = [words[:index].count(word) for index, word in enumerate(words)]
-    return tuple(f"{w} {n + 1}" if n else w for w, n in zip(words, before, strict=True))
 
 
 def _apportion(weights: Tensor, total: int) -> Tensor:
