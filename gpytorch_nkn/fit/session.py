@@ -36,7 +36,7 @@ class Session:
     """Time budget, interrupts, progress bars and random numbers of one training run.
 
     Args:
-        budget: Wall time in seconds from now; ``None`` for no limit.
+        budget: Wall time in seconds from now; ``None`` or infinity for no limit.
         seed: Seed of :meth:`generator`.
         progress: Show progress bars if standard error is a terminal.
 
@@ -49,10 +49,12 @@ class Session:
         if budget is not None:
             check_number("budget", budget, positive=True, infinite=True)
         check_counts(0, seed=seed)
+        check_flags(progress=progress)
         if seed >= _SEEDS:
             raise ValueError(f"seed must be below 2 ** 43, got {seed}.")
-        self.budget, self.seed, self.progress = budget, seed, progress
-        self.end = math.inf if budget is None else time.monotonic() + budget
+        self.budget = None if budget == math.inf else budget
+        self.seed, self.progress = seed, progress
+        self.end = math.inf if self.budget is None else time.monotonic() + self.budget
         self.interrupted = False
 
     @property

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from scipy.ndimage import distance_transform_edt
 
 from gpytorch_nkn._devices import on_cpu
-from gpytorch_nkn.fit import Session, SizeWarning, warn_of_size, warn_user
+from gpytorch_nkn.fit import Session, SizeWarning, check_counts, warn_of_size, warn_user
 from gpytorch_nkn.grids.fill import SmoothInterpolants
 from gpytorch_nkn.grids.mixture import Mixture
 from gpytorch_nkn.kernels.network import named_kernel
@@ -185,6 +185,8 @@ def inpaint(
     kernels = _kernels(structure, values.ndim - 1)
     if restarts is None and structure != "texture":
         restarts = 1
+    if restarts is not None:
+        check_counts(1, restarts=restarts)
     names = [interpolants] if isinstance(interpolants, str) else interpolants
     if not names or not set(names) <= set(INTERPOLANTS):
         raise ValueError(f"interpolants must be one or more of {INTERPOLANTS}, got {interpolants}.")

@@ -150,6 +150,13 @@ def test_every_estimator_is_registered():
 
 
 @each
+def test_an_infinite_budget_is_no_limit(cls, known):
+    if "budget" in inspect.signature(cls).parameters:
+        model, expected = fitted(cls, budget=np.inf), known[1]
+        np.testing.assert_allclose(values(model, data(cls)[0]), expected, rtol=1e-9, atol=1e-9)
+
+
+@each
 def test_copies_pickles_and_clones(cls, known, tmp_path):
     X, y = data(cls)
     model, expected = known

@@ -110,6 +110,10 @@ def test_a_budget_too_short_for_a_kernel_leaves_the_smooth_fills():
 def test_a_budget_does_not_limit_later_predictions(quick, monkeypatch):
     monkeypatch.setattr("gpytorch_nkn.grids.inpaint_grid._SOLVING", 0)  # few iterations
     assert inpaint(*ramp(), interpolants="kernel", budget=60).model.max_iterations == 1000
+    without_limit = (inpaint(*ramp(), budget=budget).filled for budget in (np.inf, None))
+    np.testing.assert_array_equal(*without_limit)
+    with pytest.raises(TypeError, match="restarts must be an integer"):
+        inpaint(*ramp(), interpolants="harmonic", restarts="no")
 
 
 @pytest.mark.parametrize("interpolants", [(), None, ("plate",), ("kernel", 3)])

@@ -490,9 +490,10 @@ class NKNRegressor(ColumnPredictions):
     ) -> dict[str, FitResult]:
         """Train the networks; members have all rows."""
         named, later = named_structures(structures, len(rows), rows.x.size(-1)), 0.0
-        if self.budget is not None and self._is_gaussian:
+        if session.budget is not None and self._is_gaussian:
             model = untrained_model(next(iter(named.values())), rows[:_PROBE], self._cat_dims)
-            later = self._plan_predictions(model, num_rows, len(named))
+            count = len(named) * self.restarts
+            later = self._plan_predictions(model, num_rows, count, _SHARE * session.budget)
         makers = {"": _LIKELIHOODS[self.likelihood][0]}
         training_rows = rows if self._is_gaussian else rows[:_MAX_TRAINED]
         budget = session.part(1 - later / max(session.seconds_left, later, 1e-9))
@@ -541,10 +542,8 @@ class NKNRegressor(ColumnPredictions):
                 "num_inducing shorten it.",
             )
 
-    def _plan_predictions(self, model: TableGP, num_rows: int, networks: int) -> float:
-        """Choose predictions that the budget allows, and return their seconds."""
-        assert self.budget is not None
-        seconds, count = _SHARE * self.budget, networks * self.restarts
+    def _plan_predictions(self, model: TableGP, num_rows: int, count: int, seconds: float) -> float:
+        """Choose predictions of ``count`` members in a time, and return their seconds."""
         begin = time.monotonic()
         ConditionedGP(model).leave_one_out()
         cubic = max(time.monotonic() - begin, 1e-4) / model.train_targets.numel() ** 3
