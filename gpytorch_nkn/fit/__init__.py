@@ -1,7 +1,7 @@
 """Training: restarts, budgets, progress bars, and results."""
 
 from gpytorch_nkn.fit.best_of import fit_best_of
-from gpytorch_nkn.fit.in_stages import Rows as Rows, fit_in_stages
+from gpytorch_nkn.fit.in_stages import Rows as Rows, RowsGP as RowsGP, fit_in_stages
 from gpytorch_nkn.fit.minimize import (
     FlatParameters as FlatParameters,
     Recipe,

@@ -10,7 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
+from gpytorch.means import Mean
 from gpytorch.models import ExactGP
 from torch import Tensor
 
@@ -22,7 +25,7 @@ from gpytorch_nkn.fit.result import FitResult, HeldOut, RestartRecord
 from gpytorch_nkn.fit.session import Session
 from gpytorch_nkn.linalg import check_counts
 
-__all__ = ["Rows", "fit_in_stages"]
+__all__ = ["Rows", "RowsGP", "fit_in_stages"]
 
 _START_ROWS = 350  # number of rows of a subset
 _MAX_SUBSET = 0.7  # largest fraction of the rows for which a subset saves time
@@ -235,6 +238,18 @@ class Rows:
         model.set_train_data(self.x, self.y, strict=False)
         if self.noise is not None:
             model.likelihood.noise_covar.noise = self.noise
+
+
+class RowsGP(ExactGP):
+    """Exact GP of rows with the given kernel, mean and likelihood, and with known noise if any."""
+
+    def __init__(self, rows: Rows, kernel: Kernel, mean: Mean, likelihood: Likelihood):
+        super().__init__(rows.x, rows.y, rows.likelihood(likelihood))
+        self.mean_module, self.covar_module = mean, kernel
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """Return the prior at inputs ``... x N x D``."""
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
 def _select_on(models: list[ExactGP], data: Rows) -> ExactGP:

@@ -12,11 +12,7 @@ from botorch.models.transforms.outcome import OutcomeTransform, Standardize
 from botorch.utils.types import _DefaultType
 from gpytorch import settings
 from gpytorch.constraints import GreaterThan
-from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood, Likelihood
-from gpytorch.means import Mean
-from gpytorch.models import ExactGP
 from torch import Tensor, nn
 
 from gpytorch_nkn.fit import warn_user
@@ -24,7 +20,6 @@ from gpytorch_nkn.layers import log_normal_prior
 from gpytorch_nkn.linalg import check_finite, check_tensors
 
 __all__ = [
-    "PartsGP",
     "check_codes_kept",
     "check_forward",
     "check_likelihood",
@@ -166,18 +161,6 @@ def check_forward(model: Any) -> None:
             "which loo_cv calls: call the model, or predict held-out rows by "
             "botorch.cross_validation.batch_cross_validation."
         )
-
-
-class PartsGP(ExactGP):
-    """Exact GP with the given kernel, mean and likelihood."""
-
-    def __init__(self, x: Tensor, y: Tensor, kernel: Kernel, mean: Mean, likelihood: Likelihood):
-        super().__init__(x, y, likelihood)
-        self.covar_module, self.mean_module = kernel, mean
-
-    def forward(self, x: Tensor) -> MultivariateNormal:
-        """Return the prior at inputs ``... x n x d``."""
-        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
 def load_parts(parts: Iterable[nn.Module], model: Any) -> None:

@@ -21,12 +21,11 @@ from gpytorch.likelihoods import (
     StudentTLikelihood,
 )
 from gpytorch.means import ConstantMean, Mean
-from gpytorch.models import ExactGP
 from gpytorch.priors import GammaPrior, Prior
 from torch import Tensor
 
 from gpytorch_nkn.averaging import train_candidates
-from gpytorch_nkn.fit import FitResult, Rows, Session, fit_in_stages, warn_user
+from gpytorch_nkn.fit import FitResult, Rows, RowsGP, Session, fit_in_stages, warn_user
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import (
     NETWORKS,
@@ -70,21 +69,7 @@ _CLASS_TARGET = float((np.log(_SHAPES) - _LOG_VARIANCES / 2) @ [0.5, -0.5])
 _LEAST_NOISE = 1e-6  # least noise; keeps covariances of noise-free data well-conditioned
 
 
-class _Process(ExactGP):
-    """Exact GP with the given prior mean and covariance."""
-
-    def __init__(self, x: Tensor, y: Tensor, likelihood: Any, mean: Mean, kernel: Kernel):
-        super().__init__(x, y, likelihood)
-        self.mean_module, self.covar_module = mean, kernel
-
-    def forward(self, x: Tensor) -> MultivariateNormal:
-        """Return the prior at rows ``... x N x D``."""
-        mean = self.mean_module(x)
-        rows = x.expand(*mean.shape[:-1], *x.shape[-2:])
-        return MultivariateNormal(mean, self.covar_module(rows))
-
-
-class TableGP(_Process):
+class TableGP(RowsGP):
     """Exact GP of standardised rows with a constant mean and a weak prior on the noise.
 
     The learned noise variance is added to known noise variances of the rows.
@@ -94,7 +79,7 @@ class TableGP(_Process):
         likelihood = GaussianLikelihood(
             noise_prior=log_normal_prior(_NOISE, 2.0), noise_constraint=GreaterThan(_LEAST_NOISE)
         )
-        super().__init__(rows.x, rows.y, rows.likelihood(likelihood), ConstantMean(), kernel)
+        super().__init__(rows, kernel, ConstantMean(), likelihood)
 
 
 def robust_model(rows: Rows, kernel: Kernel) -> Any:
@@ -120,7 +105,7 @@ def _value(module: Likelihood, name: str) -> Tensor:
     return getattr(module, name)
 
 
-class LatentGP(_Process):
+class LatentGP(RowsGP):
     """Exact GP of latent values at rows ``N x D``, with a noise variance for each target.
 
     Targets and variances are ``N``, or ``K x N`` for ``K`` classes that share a kernel;
@@ -140,9 +125,15 @@ class LatentGP(_Process):
         observations: Likelihood | None = None,
     ):
         likelihood = FixedNoiseGaussianLikelihood(noise, batch_shape=y.shape[:-1])
-        super().__init__(x, y, likelihood, mean, kernel)
+        super().__init__(Rows(x, y), kernel, mean, likelihood)
         self.observations = observations
         self.eval()
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """Return the prior at rows ``... x N x D``, with the kernel for each class."""
+        mean = self.mean_module(x)
+        rows = x.expand(*mean.shape[:-1], *x.shape[-2:])
+        return MultivariateNormal(mean, self.covar_module(rows))
 
     @classmethod
     def of(cls, model: Any) -> LatentGP:

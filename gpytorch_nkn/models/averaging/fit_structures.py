@@ -9,11 +9,19 @@ from gpytorch import settings
 from torch import Tensor
 
 from gpytorch_nkn.averaging import leave_one_out, stacking_weights, train_candidates
-from gpytorch_nkn.fit import FitResult, Recipe, Session, check_counts, fit_best_of, warn_user
+from gpytorch_nkn.fit import (
+    FitResult,
+    Recipe,
+    Rows,
+    RowsGP,
+    Session,
+    check_counts,
+    fit_best_of,
+    warn_user,
+)
 from gpytorch_nkn.models.averaging.member_warp import fit_warp, secant, warp_slope, warped
 from gpytorch_nkn.models.averaging.structure_ensemble_gp import StructureEnsembleGP
 from gpytorch_nkn.models.base_gp import trains
-from gpytorch_nkn.models.common import PartsGP
 
 __all__ = ["fit_structure_ensemble_gp"]
 
@@ -77,7 +85,7 @@ def fit_structure_ensemble_gp(
         max_iterations = _ITERATIONS * (_CATEGORY_FACTOR if model.cat_dims else 1)
     recipe = Recipe(adam_steps=0, lbfgs_iterations=max_iterations)
 
-    def train(_: None, number: int, seconds: float | None) -> PartsGP | FitResult:
+    def train(_: None, number: int, seconds: float | None) -> RowsGP | FitResult:
         gp = parts[number]
         if not any(parameter.requires_grad for parameter in gp.parameters()):
             return gp
@@ -115,7 +123,7 @@ def fit_structure_ensemble_gp(
 
 def _part(
     model: StructureEnsembleGP, number: int, x: Tensor, y: Tensor, noise: Tensor | None
-) -> PartsGP:
+) -> RowsGP:
     """Return the GP of one structure, in training mode, with the model's kernel."""
     warp = model.warps[number]
     mean, likelihood = model.member_parts(model.part_values[number])
@@ -124,16 +132,16 @@ def _part(
         least = settings.min_fixed_noise.value(y.dtype)  # GPyTorch rounds smaller noise up
         likelihood.noise_covar.noise = noise.clamp_min(least)
     kernel = model.covar_module.kernels[number]
-    return PartsGP(x, warped(y, warp), kernel, mean, likelihood).train()
+    return RowsGP(Rows(x, warped(y, warp)), kernel, mean, likelihood).train()
 
 
-def _values_of(gp: PartsGP, model: StructureEnsembleGP) -> Tensor:
+def _values_of(gp: RowsGP, model: StructureEnsembleGP) -> Tensor:
     """Return the raw values of the parameters that are not shared between structures."""
     values = [gp.get_parameter(name).detach().flatten() for name in model.member_parameters()]
     return torch.cat([gp.train_targets.new_empty(0), *values])
 
 
-def _leave_one_out(gp: PartsGP, y: Tensor, noise: Tensor | None, warp: Tensor) -> Tensor:
+def _leave_one_out(gp: RowsGP, y: Tensor, noise: Tensor | None, warp: Tensor) -> Tensor:
     """Return leave-one-out log densities ``N`` of the targets; -infinity if a solve fails.
 
     Known noise is on the scale of the targets, and inferred noise on the warped scale.

@@ -20,6 +20,7 @@ from gpytorch_nkn.fit import (
     FlatParameters,
     Recipe,
     Rows,
+    RowsGP,
     Session,
     check_counts,
     fit_best_of,
@@ -29,7 +30,7 @@ from gpytorch_nkn.fit import (
     warn_of_size,
 )
 from gpytorch_nkn.models.base_gp import trains
-from gpytorch_nkn.models.common import PartsGP, load_parts
+from gpytorch_nkn.models.common import load_parts
 from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
 
 __all__ = ["bound_loss", "check_start", "fit_sparse_gp", "learn_on_blocks", "maximize_bound"]
@@ -61,7 +62,7 @@ def learn_on_blocks(
     if not unbatched and len(rows) > _BLOCK_ROWS:
         order = permutation(len(rows), session.generator())
         rows = rows[order[:_BLOCK_ROWS].to(y.device)]
-    gp = PartsGP(rows.x, rows.y, *deepcopy((kernel, mean, rows.likelihood(likelihood))))
+    gp = RowsGP(rows, *deepcopy((kernel, mean, likelihood)))
     if not any(parameter.requires_grad for parameter in gp.parameters()):
         return
     fit: Callable[..., FitResult] = fit_best_of

@@ -17,6 +17,7 @@ from gpytorch_nkn.fit import (
     FlatParameters,
     Recipe,
     Rows,
+    RowsGP,
     Session,
     check_counts,
     fit_best_of,
@@ -27,7 +28,7 @@ from gpytorch_nkn.initialization import assign, initialize_model
 from gpytorch_nkn.kernels import NonStationarySpectralKernel, feature_function
 from gpytorch_nkn.linalg import ExactPosterior, low_rank_posterior
 from gpytorch_nkn.models.base_gp import trains
-from gpytorch_nkn.models.common import PartsGP, frozen, load_parts
+from gpytorch_nkn.models.common import frozen, load_parts
 from gpytorch_nkn.models.spectral.spectral_gp import SpectralGP
 
 __all__ = ["fit_spectral_gp"]
@@ -165,13 +166,13 @@ class _Training:
         with frozen([*pairs.parameters(), *points]):
             self._maximize(self._gp(rows, model.covar_module), _REFIT)
 
-    def _gp(self, rows: Rows, kernel: Kernel) -> _RowsGP:
-        return _RowsGP(rows, kernel, self.model.mean_module, self.model.likelihood)
+    def _gp(self, rows: Rows, kernel: Kernel) -> _SubsetGP:
+        return _SubsetGP(rows, kernel, self.model.mean_module, self.model.likelihood)
 
     def _learn_rbf(self, rows: Rows, kernel: Kernel, restarts: int) -> None:
         """Train an RBF kernel, mean and likelihood in place from start values of the rows."""
         mean, likelihood = self.model.mean_module, self.model.likelihood
-        gp = _RowsGP(rows, deepcopy(kernel), deepcopy(mean), deepcopy(likelihood))
+        gp = _SubsetGP(rows, deepcopy(kernel), deepcopy(mean), deepcopy(likelihood))
         if not _trained(gp):
             return
         result = fit_best_of(
@@ -186,7 +187,7 @@ class _Training:
         load_parts((kernel, mean, likelihood), result.model)
         self.session.interrupted = result.interrupted
 
-    def _maximize(self, gp: _RowsGP, iterations: int, watch: _Watch | None = None) -> None:
+    def _maximize(self, gp: _SubsetGP, iterations: int, watch: _Watch | None = None) -> None:
         """Train the parameters of a GP by L-BFGS, unless the session is over.
 
         A watch may end the training early, and selects the best iteration.
@@ -224,7 +225,7 @@ def _start_rbf(gp: ExactGP, seed: int, restart: int) -> None:
 class _Watch:
     """Record of the parameters with the highest density of held-out rows."""
 
-    def __init__(self, gp: _RowsGP, rows: Rows):
+    def __init__(self, gp: _SubsetGP, rows: Rows):
         self._gp, self._rows = gp, rows
         trained = [p.detach().reshape(-1) for p in _trained(gp)]
         self.best_values = torch.cat([rows.y.new_empty(0), *trained])
@@ -254,15 +255,15 @@ class _Watch:
             return torch.full_like(self._rows.y, -math.inf)
 
 
-def _trained(gp: _RowsGP) -> list[Tensor]:
+def _trained(gp: _SubsetGP) -> list[Tensor]:
     return [p for p in gp.parameters() if p.requires_grad]
 
 
-class _RowsGP(PartsGP):
+class _SubsetGP(RowsGP):
     """Exact GP of a subset of rows that shares kernel, mean and likelihood with a model."""
 
     def __init__(self, rows: Rows, kernel: Kernel, mean: Mean, likelihood: Likelihood):
-        super().__init__(rows.x, rows.y, kernel, mean, rows.likelihood(likelihood))
+        super().__init__(rows, kernel, mean, likelihood)
         self.rows = rows
 
     def noise_of(self, rows: Rows) -> Tensor:

@@ -11,7 +11,7 @@ from scipy.stats import norm
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
 from gpytorch_nkn.models.inducing_points import InducingFeatureKernel
 from gpytorch_nkn.models.spectral.feature_sum_kernel import FeatureSumKernel
-from gpytorch_nkn.models.spectral.fit_spectral import Rows, _RowsGP
+from gpytorch_nkn.models.spectral.fit_spectral import Rows, _SubsetGP
 
 
 def draws(*shape, seed=0):
@@ -64,7 +64,7 @@ def problem(name="few features", batch_shape=(), *, known=False, own_inputs=Fals
         mean = ConstantMean(batch_shape=shape)
         mean.constant.data += 0.7 + draws(*shape, seed=4)
     index = torch.arange(25)
-    gp = _RowsGP(everything[index < 18], KERNELS[name](batch_shape), mean, likelihood)
+    gp = _SubsetGP(everything[index < 18], KERNELS[name](batch_shape), mean, likelihood)
     return gp, everything[index >= 18]
 
 
