@@ -66,7 +66,7 @@ plt.show()
 # %% [markdown]
 # ## From the kernel to the data
 # The shares describe the prior, not the data. To see what the data contain, `decompose` groups the
-# terms by their behaviour over time (trend, cycle, smooth variation) and splits the fit
+# terms by their behaviour over time (trend, cycle, variation) and splits the fit
 # accordingly.
 
 # %%
@@ -85,7 +85,7 @@ print(split)
 # belongs. `decompose` assigns it to the trend, so that it does not widen the intervals of the
 # others.
 
-# %% mystnb={"image": {"alt": "Trend, cycle and smooth variation, each with an interval"}}
+# %% mystnb={"image": {"alt": "Trend, cycle and variation, each with an interval"}}
 DECADE = 10 * 365.25  # dates are counted in days
 curves = split.curves(DECADE)
 figure, axes = plt.subplots(len(curves), figsize=(9, 2.3 * len(curves)), layout="constrained")

@@ -247,7 +247,7 @@ def decompose(
 
     The kernel is a sum of terms (:func:`gpytorch_nkn.interpretation.expand`). Related terms form a
     component, and the posterior is the sum of the components. In a series, these terms share a role
-    (trend, cycle by period, smooth variation, effect of covariates), otherwise the input columns.
+    (trend, cycle by period, variation, effect of covariates), otherwise the input columns.
     Periodic kernels are split into a constant and a zero-mean part, so that cycles do not contain
     the level.
 
@@ -342,7 +342,7 @@ def _covariates(term: Term) -> frozenset[int]:
 def _role_name(role: Role, gp: FittedGP) -> str:
     if role.period is not None:
         return f"cycle of {gp.units.length(torch.tensor(role.period, dtype=torch.float64))}"
-    return "smooth variation" if role.kind == "variation" else role.kind
+    return role.kind
 
 
 def _columns_name(columns: frozenset[int] | None, gp: FittedGP) -> str:

@@ -117,7 +117,7 @@ def test_components_of_a_series_add_up(make):
 def test_roles_of_a_series():
     decomposition = decompose(series_model())
     parts = {part.name: part for part in decomposition.components}
-    assert set(parts) == {"trend", "cycle of 1.50", "smooth variation"}
+    assert set(parts) == {"trend", "cycle of 1.50", "variation"}
     assert parts["cycle of 1.50"].role.period == pytest.approx(1.5)
     assert parts["cycle of 1.50"].label == "PER(1.50)"
     assert [part.has_mean for part in parts.values()].count(True) == 1 and parts["trend"].has_mean

@@ -171,7 +171,7 @@ def test_report():
     kinds = {component.role.kind for component in decompose(model).components if component.role}
     assert "variation" in kinds and "other" in kinds  # the smooth one, and the one of its own words
     text = str(report(model))
-    assert "A random walk" in text and "smooth variation" in text
+    assert "A random walk" in text and "A variation without" in text
 
 
 def test_start_values():

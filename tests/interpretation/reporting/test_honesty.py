@@ -8,7 +8,7 @@ import torch
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import ChainedInputTransform, Normalize, Round, Warp
 from gpytorch.constraints import Interval
-from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from scipy import stats
 
@@ -206,3 +206,14 @@ def test_a_level_shift_is_not_reported_as_a_rising_trend():
     forecaster = NKNForecaster(quality="fast", seasons=[12], progress=False, random_state=0)
     found = str(report(forecaster.fit(t, y), seed=0, progress=False))
     assert "A trend with a level shift" in found and "rising" not in found
+
+
+def test_a_component_is_called_smooth_by_no_report_on_a_rough_kernel():
+    x = torch.linspace(0, 10, 80, dtype=torch.float64).unsqueeze(-1)
+    rough = MaternKernel(nu=0.5)
+    rough.lengthscale = 0.4
+    noise = torch.randn(80, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    path = torch.linalg.cholesky(rough.double()(x).to_dense().detach()) @ noise
+    model = SingleTaskGP(x, path.unsqueeze(-1), 1e-4 + 0 * x, covar_module=rough).eval()
+    found = str(report(model))
+    assert "variation without a period" in found and "smooth" not in found
