@@ -71,7 +71,7 @@ _GROUPS = (  # names of columns that identify series, not months or hours
 )
 _NO_TIME = "(?i:total|mean|average|annual)?"  # cells of the time column beside annual sums or means
 TIME_NAMES = (
-    "(?i:t|x|(date)?time(s|stamp)?|ds|date|step|period|index|seconds|year|month|day|hour|yyyy|unix)"
+    "(?i:t|x|(date)?time(s|stamp)?|when|ds|date|step|period|index|year|month|day|hour|yyyy|unix)"
 )
 
 
