@@ -131,7 +131,7 @@ plt.show()
 
 # %% mystnb={"image": {"alt": "Weights of structures: additive left, joint kernels right"}}
 figure, panels = plt.subplots(1, 2, figsize=(10, 3.2), layout="constrained", sharey=True)
-shades = [BLUE, "#d1580b", "#f2a541", "#e8a07a", "#f8d7a8"]
+shades = [BLUE, "#d1580b", "#f2a541", "#c0c0c0"]
 for axes, (function, (name, _)) in zip(panels, FUNCTIONS.items(), strict=True):
     weights = runs[function, StructureEnsembleGP][0][2]
     shares = torch.tensor([list(each.values()) for each in weights]).T
