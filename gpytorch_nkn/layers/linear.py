@@ -244,7 +244,8 @@ def for_prior(module: Module, value: Tensor) -> Tensor:
     density, if the data have a batch and the kernel has none.
     """
     batch_shape = vars(module).get("_batch_shape")  # a kernel's batch_shape visits its sub-kernels
-    has_batch = module.batch_shape if batch_shape is None else batch_shape
+    # likelihoods may have no batch_shape
+    has_batch = getattr(module, "batch_shape", ()) if batch_shape is None else batch_shape
     return value if has_batch else value.view(*_NO_BATCH, *value.shape)
 
 

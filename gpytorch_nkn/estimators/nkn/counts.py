@@ -19,11 +19,11 @@ from torch import Tensor
 
 from gpytorch_nkn.averaging import Transform, stacking_weights, weigh_unique
 from gpytorch_nkn.estimators.nkn.ensemble import Ensemble
-from gpytorch_nkn.estimators.nkn.table_models import add_prior
+from gpytorch_nkn.estimators.nkn.table_models import laplace_model
 from gpytorch_nkn.estimators.nkn.table_targets import Targets
 from gpytorch_nkn.estimators.table_input import per_row
 from gpytorch_nkn.fit import Rows
-from gpytorch_nkn.layers import log_normal_prior
+from gpytorch_nkn.layers import add_prior, log_normal_prior
 
 __all__ = [
     "COUNTS",
@@ -96,13 +96,11 @@ class _CountLikelihood(Likelihood):
 
 def count_model(rows: Rows, kernel: Kernel, *, dispersed: bool) -> Any:
     """Create a model of counts and log exposures ``2 x N``."""
-    from gpytorch_nkn.models import LaplaceGP
-
     counts, offset = rows.y
     level = float((counts.sum() + 0.5).log() - offset.logsumexp(-1))
     mean = ConstantMean(constant_prior=NormalPrior(level, 1.0))
     mean.initialize(constant=level)
-    return LaplaceGP(rows.x, rows.y, _CountLikelihood(dispersed), mean, kernel)
+    return laplace_model(rows, kernel, mean, _CountLikelihood(dispersed))
 
 
 def check_counted(likelihood: str, y: np.ndarray) -> None:

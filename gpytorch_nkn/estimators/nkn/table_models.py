@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -21,7 +20,7 @@ from gpytorch.likelihoods import (
     StudentTLikelihood,
 )
 from gpytorch.means import ConstantMean, Mean
-from gpytorch.priors import GammaPrior, Prior
+from gpytorch.priors import GammaPrior
 from torch import Tensor
 
 from gpytorch_nkn.averaging import train_candidates
@@ -34,18 +33,18 @@ from gpytorch_nkn.kernels.network import (
     numbered_names,
     with_outputscale,
 )
-from gpytorch_nkn.layers import Linear, log_normal_prior
+from gpytorch_nkn.layers import Linear, add_prior, log_normal_prior
 
 __all__ = [
     "LatentGP",
     "TableGP",
-    "add_prior",
     "by_class",
     "check_structures",
     "class_model",
     "class_rows",
     "labelled",
     "labelled_model",
+    "laplace_model",
     "named_structures",
     "robust_model",
     "train_structures",
@@ -82,27 +81,24 @@ class TableGP(RowsGP):
         super().__init__(rows, kernel, ConstantMean(), likelihood)
 
 
+def laplace_model(rows: Rows, kernel: Kernel, mean: Mean, likelihood: Likelihood) -> Any:
+    """Make a GP of rows whose likelihood is not Gaussian."""
+    from gpytorch_nkn.models import LaplaceGP
+
+    return LaplaceGP(rows.x, rows.y, likelihood, mean, kernel)
+
+
 def robust_model(rows: Rows, kernel: Kernel) -> Any:
     """Make a GP with Student-t noise for standardised rows.
 
     Reference for the prior: Juarez and Steel (2010), Model-based clustering of non-Gaussian panel
     data based on skew-t distributions.
     """
-    from gpytorch_nkn.models import LaplaceGP
-
     likelihood = StudentTLikelihood(noise_constraint=GreaterThan(_LEAST_NOISE))
+    # priors passed to the constructor cannot be pickled
     add_prior(likelihood, "noise", log_normal_prior(_NOISE, 2.0))
     add_prior(likelihood, "deg_free", GammaPrior(2.0, 0.1))
-    return LaplaceGP(rows.x, rows.y, likelihood, ConstantMean(), kernel)
-
-
-def add_prior(likelihood: Likelihood, name: str, prior: Prior) -> None:
-    """Register a prior; priors passed to StudentTLikelihood's constructor cannot be pickled."""
-    likelihood.register_prior(f"{name}_prior", prior, partial(_value, name=name))
-
-
-def _value(module: Likelihood, name: str) -> Tensor:
-    return getattr(module, name)
+    return laplace_model(rows, kernel, ConstantMean(), likelihood)
 
 
 class LatentGP(RowsGP):
@@ -187,12 +183,10 @@ def labelled_model(rows: Rows, kernel: Kernel) -> Any:
 
     For two classes, only the process of the second class is needed.
     """
-    from gpytorch_nkn.models import LaplaceGP
-
     rows = labelled(rows)
     levels = torch.special.ndtri(rows.y.mean(-1))
     mean = ConstantMean(batch_shape=levels.shape).to(rows.y).initialize(constant=levels)
-    return LaplaceGP(rows.x, rows.y, BernoulliLikelihood(), mean.requires_grad_(False), kernel)
+    return laplace_model(rows, kernel, mean.requires_grad_(False), BernoulliLikelihood())
 
 
 def labelled(rows: Rows) -> Rows:
