@@ -12,7 +12,7 @@ from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from torch import Tensor
 
-from gpytorch_nkn.interpretation.expansion import Term, columns_of, name_of, period_of
+from gpytorch_nkn.interpretation.expansion import Term, columns_of, period_of
 from gpytorch_nkn.kernels import role_of
 
 __all__ = ["Behaviour", "Geometry", "Role", "behaviours_of", "roles_of"]
@@ -51,7 +51,7 @@ class Behaviour:
     relative_length: float  # distance after 39 % of their total decrease over the data
     degree: int  # number of linear factors
     walks: bool  # whether a factor is a random walk
-    others: tuple[str, ...]  # names of other factors
+    others: bool  # whether there are other factors
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
     behaviours = []
     for term in terms:
         curve = torch.ones_like(distances)
-        periods, others, degree, walks = [], [], 0, False
+        periods, others, degree, walks = [], False, 0, False
         for factor in term.factors:
             repeats = period_of(factor)  # averaged over a batch
             period = None if repeats is None else float(repeats.mean())
@@ -83,12 +83,12 @@ def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
             elif role_of(factor) == "linear":
                 degree += 1
             elif role_of(factor) != "step":
-                others.append(name_of(factor))
+                others = True
         visible_periods = sorted({p for p in periods if p >= 2 * geometry.step})
         if any(p < 2 * geometry.step for p in periods):  # aliased, so no visible cycle
             curve = curve * (distances == 0)
         lengths = _lengths(curve, distances)
-        behaviours.append(Behaviour(tuple(visible_periods), *lengths, degree, walks, tuple(others)))
+        behaviours.append(Behaviour(tuple(visible_periods), *lengths, degree, walks, others))
     return behaviours
 
 

@@ -1,7 +1,7 @@
 """Expansion of a kernel into products of primitives, and approximation by simpler kernels."""
 
 from gpytorch_nkn.interpretation.expansion.expand import expand, expand_source
-from gpytorch_nkn.interpretation.expansion.factors import columns_of, name_of, period_of
+from gpytorch_nkn.interpretation.expansion.factors import columns_of, period_of
 from gpytorch_nkn.interpretation.expansion.simplify import Simplification, simplify, words_of
 from gpytorch_nkn.interpretation.expansion.terms import (
     Expansion,
@@ -19,7 +19,6 @@ __all__ = [
     "expand",
     "expand_source",
     "group_terms",
-    "name_of",
     "period_of",
     "simplify",
     "words_of",
