@@ -70,7 +70,7 @@ def parse_wiring(
         )
     layers: list[Layer] = []
     width = in_features
-    tokens = wiring.split("-")
+    tokens = str(wiring).split("-")
     if skip and (len(tokens) < 2 or not tokens[-1].startswith("Linear")):
         raise ValueError(f"skip=True needs a last Linear layer after others, got {wiring!r}.")
     last = max((n for n, token in enumerate(tokens) if token.startswith("Linear")), default=0)

@@ -51,11 +51,13 @@ def test_priors_have_their_modes_at_the_start_values():
         ("Exp2", "Exp2"),
         ("Linear-4", "Linear"),
         ("Linear8 -Linear1", "Linear8 "),
+        (8, "8"),
+        (None, "None"),
     ],
 )
 def test_bad_wiring_shows_the_token_and_the_whole(wiring, token):
     with pytest.raises(
-        ValueError, match=f"consist of Linear and Product.*got '{token}' in '{wiring}'"
+        ValueError, match=f"consist of Linear and Product.*got '{token}' in {wiring!r}"
     ):
         parse_wiring(wiring, 4)
 
