@@ -14,7 +14,6 @@ from gpytorch_nkn import __version__
 from gpytorch_nkn.cli.common import UserError
 from gpytorch_nkn.cli.forecast import run_forecast
 from gpytorch_nkn.cli.inpaint import run_inpaint
-from gpytorch_nkn.kernels.evaluation import evaluator_in_use
 
 __all__ = ["main"]
 
@@ -48,6 +47,8 @@ class _Parser(argparse.ArgumentParser):
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        from gpytorch_nkn.kernels.evaluation import evaluator_in_use
+
         print(f"gpytorch-nkn {__version__}\n{evaluator_in_use()}")
         parser.exit()
 
