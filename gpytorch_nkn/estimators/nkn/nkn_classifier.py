@@ -41,9 +41,8 @@ _MAX_ROWS = 4000  # largest number of rows that predictions are conditioned on
 _TRAINING_WORK = 3e9  # largest K N^3 of the training on N rows of K classes
 _LABELLED_WORK = 1.5e9  # the same for Bernoulli models; two classes need one process: K = 1
 _LABELLED = ", labels"  # suffix of the names of Bernoulli models
-_PRIOR_SCALE = 3.0  # prior standard deviation of the weights
 _LEAST_WEIGHT = 0.02  # least weight of a network, relative to the largest
-_LEAST_POWER = 1e-100  # lower bound of weights; at this bound, predictions are class frequencies
+_LEAST_POWER = 1e-6  # lower bound of weights; at this bound, predictions are class frequencies
 _LEAST = 1e-9  # lower bound of the standard deviation of a linearised probability
 _DRAWS = 64  # quasi-random latent values for the variance of a probability
 _Moments = tuple[Tensor, Tensor]  # means and variances K x M
@@ -320,19 +319,23 @@ def _scores(mean: Tensor, variance: Tensor) -> np.ndarray:
 def _pooling_weights(scores: np.ndarray, base: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return weights ``R`` of scores ``R x K x N``, added to base scores ``K x 1``.
 
-    They minimise the log loss and have a weak normal prior around ``1 / R``. Their sum has a normal
-    prior around 1, because a sum far above 1 overfits classes that are separable by chance.
+    They minimise the log loss, with normal priors: of their sum around 1, because a sum far above 1
+    overfits classes that are separable by chance, and of their fractions of the sum around
+    ``1 / R``, because the network that is best on few rows is often best by chance.
     """
-    one_hot, even = np.eye(len(base))[labels].T, 1 / len(scores)
+    one_hot, count = np.eye(len(base))[labels].T, len(scores)
 
     def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
         logs = log_softmax(base + np.tensordot(weights, scores, 1), axis=0)
-        deviation, excess = (weights - even) / _PRIOR_SCALE, weights.sum() - 1
-        slope = np.tensordot(scores, np.exp(logs) - one_hot, 2)
-        penalty = (deviation @ deviation + excess**2) / 2
-        return penalty - (one_hot * logs).sum(), deviation / _PRIOR_SCALE + excess + slope
+        total = weights.sum()
+        fractions = weights / total
+        concentration = fractions @ fractions  # 1 / R if the weights are equal
+        penalty = ((total - 1) ** 2 + count * concentration - 1) / 2
+        slope = total - 1 + count * (fractions - concentration) / total
+        slope = slope + np.tensordot(scores, np.exp(logs) - one_hot, 2)
+        return penalty - (one_hot * logs).sum(), slope
 
-    start, bounds = np.full(len(scores), even), [(_LEAST_POWER, None)] * len(scores)
+    start, bounds = np.full(count, 1 / count), [(_LEAST_POWER, None)] * count
     return minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
 
 
