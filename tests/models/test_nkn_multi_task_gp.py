@@ -63,7 +63,10 @@ def test_posterior_and_paths_agree_with_the_long_form():
     torch.testing.assert_close(model.posterior(GRID, output_indices=[7]).mean[:3], single.mean[3:])
     torch.manual_seed(0)
     with torch.no_grad():
-        draws = get_matheron_path_model(model, torch.Size([2048]))(GRID[:3]).mT.flatten(1).mT
+        paths = get_matheron_path_model(model, torch.Size([2048]))
+        draws = paths(GRID[:3]).mT.flatten(1).mT
+    with pytest.raises(ValueError, match="x q x 1, got shape .*3, 2"):
+        paths(pad(GRID[:3], (0, 1), value=3.0))  # paths have an output per task
     scale = torch.outer(expected.diagonal(), expected.diagonal()).sqrt()
     torch.testing.assert_close(torch.cov(draws) / scale, expected / scale, atol=0.25, rtol=0)
 

@@ -291,6 +291,9 @@ class _TaskPath(SamplePath):
 
         With one output task there is no dimension of tasks.
         """
+        width = self.model.num_non_task_features
+        if x.dim() < 2 or x.size(-1) != width:
+            raise ValueError(f"X must be ... x q x {width}, got shape {tuple(x.shape)}.")
         one_task = self.model.num_outputs == 1
         rows = self.model._with_tasks(x.unsqueeze(-3) if one_task or x.dim() == 2 else x)
         latent = self.latent(rows[..., :1, :, :])
