@@ -16,6 +16,7 @@ __all__ = [
     "next_in_month",
     "next_in_retail_year",
     "next_in_week",
+    "next_in_year",
     "next_times",
 ]
 
@@ -29,6 +30,7 @@ _MAX_MISSING = 1 / 3  # largest fraction of open times without a date
 _MAX_CHANCE = 0.01  # largest probability that random gaps explain closed times or months
 _MONTHLY_RANGE = 7  # range of days of the month below which a series is nearly monthly
 _MIN_GAP = 4  # smallest distance in days between several dates per month
+_MAX_DAYS = 6  # largest number of days of the year on which a series recurs
 _MAX_STEPS_PER_DATE = 50  # number of steps per date above which times are irregular
 
 
@@ -168,6 +170,24 @@ def next_in_week(dates: np.ndarray, count: int) -> np.ndarray | None:
     ahead = steps[-1] + np.arange(1, size * (count // is_open.sum() + 2))
     ahead = ahead[is_open[ahead % size]][:count] - steps[-1]
     return dates[-1] + (ahead * step).astype("timedelta64[ms]")
+
+
+def next_in_year(dates: np.ndarray, count: int) -> np.ndarray | None:
+    """Continue a series on two to six days of the year, such as 15 February and 1 September.
+
+    Dates ``N`` are sorted and distinct. Returns ``count`` dates, or ``None`` for other series.
+    """
+    years, months = dates.astype("datetime64[Y]"), dates.astype("datetime64[M]")
+    if dates.size > _MAX_DAYS * (np.ptp(years.astype(int)) + 1):
+        return None
+    days = (months - years).astype(int), (dates - months).astype(int)
+    (month, time), seen = np.unique(days, axis=1, return_counts=True)
+    if not 2 <= seen.size <= _MAX_DAYS or seen.min() < 2:
+        return None
+    later = np.arange(years[0], years[-1] + count + 2).astype("datetime64[M]")[:, None] + month
+    times = np.sort((later.astype(dates.dtype) + time).ravel())
+    past = times[(times >= dates[0]) & (times <= dates[-1])]
+    return times[times > dates[-1]][:count] if np.array_equal(past, dates) else None
 
 
 def next_in_retail_year(dates: np.ndarray, count: int) -> np.ndarray | None:

@@ -15,6 +15,7 @@ from gpytorch_nkn.estimators.series.recurring_dates import (
     next_in_month,
     next_in_retail_year,
     next_in_week,
+    next_in_year,
     next_times,
 )
 from gpytorch_nkn.estimators.series.seasons import typical_step
@@ -147,9 +148,8 @@ class TimeAxis:
         self, dates: np.ndarray, count: int, periods: pd.PeriodIndex | None
     ) -> np.ndarray:
         """Return the ``count`` next dates, including dates in closed months."""
-        if self.monthly is not None:
-            return self.monthly.next(dates, count)
-        for rule in (next_in_retail_year, next_in_month, next_in_week):
+        monthly = (self.monthly.next,) if self.monthly is not None else ()
+        for rule in (next_in_year, *monthly, next_in_retail_year, next_in_month, next_in_week):
             if (ahead := rule(dates, count)) is not None:
                 return ahead
         if periods is None:

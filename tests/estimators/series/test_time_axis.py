@@ -174,6 +174,15 @@ def test_paydays_before_weekends_and_nearly_monthly_dates_stay_in_every_month():
     assert ahead.to_period("M").tolist() == months[36:].to_period("M").tolist()
 
 
+@pytest.mark.parametrize(
+    "days",
+    [["02-15", "09-01"], ["01-15", "04-15", "06-15", "09-15"], ["01-08T09:30", "05-20T09:30"]],
+)
+def test_terms_of_every_year_stay_on_their_days(days):
+    terms = pd.DatetimeIndex([f"{year}-{day}" for year in range(2010, 2022) for day in days])
+    assert (TimeAxis.of(terms[:-9]).next(9) == terms[-9:]).all()
+
+
 def test_days_with_holidays_and_rare_openings_go_on_at_the_days_that_occur():
     days = pd.bdate_range("2001-01-01", "2001-06-29")
     known = days.delete([10, 60, 61, 90]).append(pd.DatetimeIndex(["2001-05-19"]))  # one Saturday
