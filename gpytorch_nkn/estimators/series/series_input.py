@@ -46,7 +46,8 @@ def times_and_targets(x: Any, y: ArrayLike | None) -> tuple[pd.Index, np.ndarray
         return as_times(series.index), as_vector(values, "y", gaps=True)
     remedy = "drop those rows, or pass a pandas series, whose NaN are gaps"
     times = as_times(x)
-    y = at_times(y, times, "y") if isinstance(y, pd.Series | pd.DataFrame) else y
+    if isinstance(y, pd.Series | pd.DataFrame) and y.index.nlevels == 1:
+        y = at_times(y, times, "y")
     target = as_vector(y, "y", remedy=remedy)
     if len(times) != target.size:
         raise ValueError(f"x and y must have one length, got {len(times)} and {target.size}.")

@@ -70,7 +70,8 @@ def test_times_of_every_type_are_the_same_times(kind):
         np.testing.assert_array_equal(found.to_numpy()[:, 0], values)
         texts = values.set_axis(plain.map(str)).iloc[[3, 1, 4, 0, 2]]
         np.testing.assert_array_equal(covariate_frame(texts, plain).to_numpy()[:, 0], values)
-        for targets in (values.iloc[::-1], texts.to_frame()):  # and targets
+        panel = values.set_axis(pd.MultiIndex.from_product([["a"], index[::-1]]))  # no dates
+        for targets in (values.iloc[::-1], texts.to_frame(), panel):  # and targets
             np.testing.assert_array_equal(times_and_targets(index, targets)[1], values)
         with pytest.raises(ValueError, match="y must have a row for every date"):
             times_and_targets(index, values.iloc[1:])
