@@ -65,7 +65,7 @@ _WIDE = (  # parts of times, names of columns that become rows, numbers of such 
     ("date", "", range(2, 10**6)),
     ("step", r"[A-Za-z]_?\d+", range(30, 10**6)),
 )
-_AROUND = r" \[.*|^[a-zA-Z]_?(?=\d+$)|^\D+ (?=\d{4}[MQKT]\d)|(?<=\d)[AB]$"  # around the time
+_AROUND = r" \[.*|^[a-zA-Z]_?(?=\d+$)|^\D+ (?=\d{4}[MQKT]\d)|(?<=\d)[AB]$|\.$"  # around times
 _GROUPS = (  # names of columns that identify series, not months or hours
     "(?i)(?<![a-z])(?:age|area|class|code|group|id|item|region|site|station|store|type|unit|zone)"
 )

@@ -193,7 +193,7 @@ def _layout(
     fill += names[timed].apply(lambda cells: cells.str.fullmatch(TIME_NAMES)).any(axis=1)
     names = names[(fill == fill.max()) & (2 * count >= len(named))].iloc[:1]
     first = pd.to_numeric(rows.iloc[begin][data], errors="coerce").dropna()
-    if names.empty and rows.shape[1] > 2 and len(first) > 1:
+    if names.empty and kind(rows.iat[begin, 0]) in ("text", "missing") and len(first) > 1:
         is_years = int((first.diff().iloc[1:].abs() == 1).all())  # names of columns
         begin, names = begin + is_years, rows.iloc[begin : begin + is_years]
     return begin, end, names

@@ -496,6 +496,11 @@ FILES = {  # text, options, first and last time, number, first and last value
         "2001-01", "2002-12", 24, 5, 5),
     "one row above a footer of two cells": ("x,2001M01,2001M02,2001M03\na,1,2,4\n\nUpdated:\n"
         "20240128 08:00\nSource:,SCB\n", {}, "2001-01", "2001-03", 3, 1, 4),
+    "months with points": ("YEAR,JAN.,FEB.,MAR.,APR.,MAY,JUNE,JULY,AUG.,SEPT.,OCT.,NOV.,DEC.\n"
+        + "".join(f"{y}" + ",5" * 12 + "\n" for y in (2001, 2002)), {}, "2001-01", "2002-12", 24, 5,
+        5),
+    "consecutive numbers in the first row": ("2001-01-01,6,7\n2001-01-02,5,7\n2001-01-03,5,8\n",
+        {"target": "column 2"}, "2001-01-01", "2001-01-03", 3, 6, 5),
     "newest year first": ("Month;2003;2002;2001;Mean\nJan;3;2;1;5\nFeb;3;2;1;5\n", {}, "2001-01",
         "2003-02", 6, 1, 3),
     "formulas of Excel": ('t,y\n="2001-01",="1"\n="2001-02",="2"\n', {}, "2001-01", "2001-02", 2, 1,
