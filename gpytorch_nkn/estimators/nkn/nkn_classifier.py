@@ -42,7 +42,8 @@ _TRAINING_WORK = 3e9  # largest K N^3 of the training on N rows of K classes
 _LABELLED_WORK = 1.5e9  # the same for Bernoulli models; two classes need one process: K = 1
 _LABELLED = ", labels"  # suffix of the names of Bernoulli models
 _LEAST_WEIGHT = 0.02  # least weight of a network, relative to the largest
-_LEAST_POWER = 1e-6  # lower bound of weights; at this bound, predictions are class frequencies
+_LEAST_POWER = 1e-6  # lower bound of weights in the optimisation
+_NO_POWER = 1e-100  # weight near this bound; predictions are then class frequencies
 _LEAST = 1e-9  # lower bound of the standard deviation of a linearised probability
 _DRAWS = 64  # quasi-random latent values for the variance of a probability
 _Moments = tuple[Tensor, Tensor]  # means and variances K x M
@@ -336,7 +337,8 @@ def _pooling_weights(scores: np.ndarray, base: np.ndarray, labels: np.ndarray) -
         return penalty - (one_hot * logs).sum(), slope
 
     start, bounds = np.full(count, 1 / count), [(_LEAST_POWER, None)] * count
-    return minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+    weights = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+    return np.where(weights > 10 * _LEAST_POWER, weights, _NO_POWER)
 
 
 def _stratified(labels: np.ndarray, most: int, seed: int) -> np.ndarray:
