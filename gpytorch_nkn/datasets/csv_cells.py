@@ -23,9 +23,9 @@ __all__ = [
 
 _NUMBER = (  # sign, mark, bracket, digits, closing sign, unit, mark: $ (1,234.5), 3-, 1.2K, 15(b)
     r"^(?P<sign>[(+-]?) ?"
-    r"(?P<before>[A-Za-z]{0,3}[$\u20ac\u00a3\u00a5\u20b9]|[A-Z]{3}|Rs\.?|[<>~*]|) ?"
+    r"(?P<before>[A-Za-z]{0,3}(?P<coin>[$\u20ac\u00a3\u00a5\u20b9])|[A-Z]{3}|Rs\.?|[<>~*]|) ?"
     r"(?P<bracket>\(?)(?P<digits>[+-]?(?:\d[\d., ']*|[.,]\d+)(?:[eE][+-]?\d+)?)(?P<end>[-)]?) ?"
-    r"(?P<unit>(?:[kKMBT]$)?)"
+    r"(?P<unit>(?:(?(coin)[kKMBT]|[kKMB])$)?)"
     r"(?P<after>[^\w\s.,+()\[\]':/-][^\d\s]{0,4}|[A-Za-z]{1,4}|[(\[]\w{1,3}[)\]]|)$"
 )
 _STYLES = {  # by the decimal mark; the other may separate thousands; 0123,4 are two numbers
@@ -122,7 +122,7 @@ def read_numbers(cells: pd.Series, reading: Reading) -> np.ndarray:
     decimal = decimal or (usual if parts[usual].sum() >= parts[other].sum() else other)
     plain = digits.str.replace("." if decimal == "," else ",", "", regex=False)
     values = plain.str.replace(decimal, ".", regex=False).where(parts[decimal]).astype(float)
-    marks = parts["mark"].str.replace("[<>~*]", "", regex=True)
+    marks = parts["mark"].str.replace(r"[<>~*]|[(\[].*", "", regex=True)
     marks = marks.mask((marks == "") & (parts["factor"].abs() > 1), "kMBT")
     is_unit = (marks != "").all() and marks.str.contains(r"[A-Za-z]{2}|[^\x00-\x7f]|\$").any()
     mixed = (marks != marks.mode()[0]) & is_unit  # W and kW, not flags such as p and e

@@ -28,11 +28,12 @@ _IGNORED = (  # ignored parts of dates: ends of intervals, names of weekdays, ..
     _INTERVAL_END + r"|\(?\b(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*\)?[.,]? |\bfy ?'?(?=\d)"
     r"|^(?:w/?e|week (?:of|ending|beginning)) |(?:utc|gmt)(?=[+-]\d)"
     r"|(?:(?<=[+-]\d{4})|(?<=[+-]\d\d:\d\d)) ?[(\[]?[a-z /_]+[)\]]?$"
-    r"|(?<=\d) ?(?:[.\u6708\u65e5\uc6d4\uc77c]|\*+|\([a-z\d]{1,8}\))$|(?<=\d)(?: |(?<=\d{4}))[pre]$"
+    r"|(?<=\d) ?(?:[.\u6708\u65e5\uc6d4\uc77c]|\*+|\([a-z\d]{1,8}\))$"
+    r"|(?<=\d)(?<!:\d\d)(?: |(?<=[12]\d{3}))[pre]$"
 )
 _CLOCK = (  # 5:30, 18.00.00, 12.00.00 am, 6 pm, 0530, with a zone or without
     r"(?P<H>\d\d?)(?:[:.]?(?P<M>[0-5]\d)(?:[:.]?(?P<S>[0-5]\d(?:[.,]\d+)?))?)?"
-    r"(?: ?(?P<p>[ap])(?:\.? ?m\.?|(?<=:\d\d[ap])))?"
+    r"(?: ?(?P<p>[ap])(?:\.? ?m\.?|(?<=:\d\d[ap])|(?<=:\d\d [ap])))?"
     r"(?: ?(?P<z>z|[+-]\d\d(?::?\d\d)?|\(?[a-z]{3,4}(?:/[a-z]{3,4})?\)?))?"
 )
 _CLOCK_ALONE = rf"(?=\d\d?(?::|\.[0-5][05]\.00| ?[ap]|\.\d\d.*[ap])){_CLOCK}"
@@ -112,8 +113,10 @@ def is_compact(cells: pd.Series) -> bool:
     day = r"(?:0[1-9]|[12]\d|3[01])(?:(?:[01]\d|2[0-4])(?:[0-5]\d){0,2})?"
     month = "(?:0[1-9]|1[0-2])"
     pattern = rf"(?:1[6-9]|2[01])\d\d{month}(?:{day})?{week}|[01]\d\.(?:1[6-9]|2[01])\d\d"
-    others = rf"\d\d{month}(?:0[1-9]|[12]\d|3[01])", r"(?:1[6-9]|2[01])\d\d(?:[0-2]\d|3[0-6])\d"
-    is_date = any(unique.str.fullmatch(form).all() for form in (pattern, *others))
+    short = rf"\d\d{month}(?:0[1-9]|[12]\d|3[01])"
+    is_date = unique.str.fullmatch(pattern).all() or unique.str.fullmatch(short).all()
+    if unique.str.fullmatch(r"(?:19|20)\d\d(?:[0-2]\d|3[0-6])\d").all():  # of all years
+        is_date = {*np.diff(np.sort(unique.str[:4].astype(int)))} <= {0, 1}
     return bool(is_date and len(unique) > 1 == unique.str.len().nunique())
 
 
