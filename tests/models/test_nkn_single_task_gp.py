@@ -9,7 +9,7 @@ from botorch.models.transforms import Normalize
 from botorch.models.transforms.input import AppendFeatures
 from botorch.optim.utils import sample_all_priors
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import RQKernel, ScaleKernel
+from gpytorch.kernels import RBFKernel, RQKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -89,6 +89,9 @@ def test_a_ready_network_is_copied():
         assert both.covar_module.batch_shape == (2,) and structure.batch_shape == ()
     simplex = structure.base_kernel
     assert type(NKNSingleTaskGP(x, y[:, :1], structure=simplex).covar_module) is ScaleKernel
+    kernel = RBFKernel()
+    kernel.layers = 3  # an attribute of a user's class, which means nothing here
+    assert type(NKNSingleTaskGP(x, y[:, :1], structure=kernel).covar_module) is RBFKernel
 
 
 ERRORS = [

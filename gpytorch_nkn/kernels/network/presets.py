@@ -247,8 +247,9 @@ def with_outputscale(kernel: Kernel, batch_shape: torch.Size) -> Kernel:
 
     Other kernels are returned unchanged.
     """
-    last = [*getattr(kernel, "layers", ())][-1:]
-    if not any(isinstance(layer, Linear) and layer.is_simplex for layer in last):
+    layers = getattr(kernel, "layers", None)  # users' kernels may have another attribute layers
+    last = layers[-1] if isinstance(layers, torch.nn.ModuleList) and len(layers) else None
+    if not isinstance(last, Linear) or not last.is_simplex:
         return kernel
     scaled = ScaleKernel(kernel, batch_shape=batch_shape)
     scaled.outputscale = 1.0
