@@ -308,6 +308,11 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
                 bar.update()
         return pd.concat(parts, ignore_index=True)
 
+    def _warn_of_order(self, X: Any, **of_rows: Any) -> None:
+        dates = pd.DatetimeIndex | pd.PeriodIndex  # targets at dates are matched by date
+        if not isinstance(getattr(of_rows["y"], "index", None), dates):
+            super()._warn_of_order(X, **of_rows)
+
     def update(
         self,
         x: ArrayLike,

@@ -1,4 +1,5 @@
 import pickle
+import warnings
 from copy import deepcopy
 
 import joblib
@@ -294,6 +295,18 @@ def test_a_pandas_series_brings_its_times_along(by_month):
         plain().fit(series.sample(frac=1, random_state=0)),
     ):
         np.testing.assert_allclose(other.forecast(3), by_month.forecast(3), rtol=1e-2)
+
+
+def test_only_targets_that_are_matched_by_position_give_a_warning_of_order():
+    series = pd.Series(np.sin(np.arange(9)), pd.date_range("2001", periods=9))
+    model = plain(budget=0.01)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dates = series.index.to_series()
+        assert model.fit(dates, series[::-1]).update(dates[-2:], series[:-3:-1])
+    numbers = pd.Series(range(9), list("abcdefghi"))
+    with pytest.warns(UserWarning, match="different indices"):
+        model.fit(numbers, numbers[::-1])
 
 
 def test_missing_values_of_a_pandas_series_are_gaps():
