@@ -96,9 +96,10 @@ def selected(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
 def melted(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
     """Turn columns of months, years, hours, ... into rows, except columns that an option names."""
     kinds, time = frame.apply(main_kind), reading.time
-    named = {*time, *reading.covariates} | {c for c in frame if frame[c].str.fullmatch(YEAR).all()}
+    named = {*time, *reading.covariates}
+    years = [c for c in frame if frame[c].str.fullmatch(YEAR).all()][:1]  # others hold values
     names = pd.Series([c for c in frame if c not in named and kinds[c] == "number"], dtype=object)
-    words = names[names.str.fullmatch(_WORD + r"\.?(?:[ .'-]*(?:\d\d){1,2})?")]
+    words = names[names.str.fullmatch(_WORD + r"\.?(?:[ .'-]*(?:\d\d){1,2})?") & ~names.isin(years)]
     dated = words[words.str.contains(ANY_YEAR)]
     header = (dated if len(dated) else words.head(12) + " 2001").to_frame("header")
     new = names.to_frame("header").replace(month_names(header, reading), regex=True)["header"]

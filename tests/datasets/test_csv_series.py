@@ -505,6 +505,10 @@ FILES = {  # text, options, first and last time, number, first and last value
         5),
     "consecutive numbers in the first row": ("2001-01-01,6,7\n2001-01-02,5,7\n2001-01-03,5,8\n",
         {"target": "column 2"}, "2001-01-01", "2001-01-03", 3, 6, 5),
+    "quarters as columns of values like years": ("Year,Q1,Q2,Q3,Q4\n2001,1900,1901,1800,2000\n"
+        "2002,1950,1960,1970,2050\n", {}, "2001-01", "2002-10", 8, 1900, 2050),
+    "years as columns, some of values like years": ("id,2001,2002,2003\na,2000,9,1900\n", {}, 2001,
+        2003, 3, 2000, 1900),
     "newest year first": ("Month;2003;2002;2001;Mean\nJan;3;2;1;5\nFeb;3;2;1;5\n", {}, "2001-01",
         "2003-02", 6, 1, 3),
     "formulas of Excel": ('t,y\n="2001-01",="1"\n="2001-02",="2"\n', {}, "2001-01", "2001-02", 2, 1,
