@@ -178,6 +178,10 @@ def next_in_year(dates: np.ndarray, count: int) -> np.ndarray | None:
     Dates ``N`` are sorted and distinct. Returns ``count`` dates, or ``None`` for other series.
     """
     years, months = dates.astype("datetime64[Y]"), dates.astype("datetime64[M]")
+    day = np.timedelta64(1, "D")
+    if ((dates + day).astype(months.dtype) > months).all():  # ends of months, 28 or 29 February
+        ahead = next_in_year(dates + day, count)
+        return None if ahead is None else ahead - day
     if dates.size > _MAX_DAYS * (np.ptp(years.astype(int)) + 1):
         return None
     days = (months - years).astype(int), (dates - months).astype(int)

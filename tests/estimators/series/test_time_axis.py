@@ -183,6 +183,14 @@ def test_terms_of_every_year_stay_on_their_days(days):
     assert (TimeAxis.of(terms[:-9]).next(9) == terms[-9:]).all()
 
 
+@pytest.mark.parametrize("months", [(2, 8), (1, 2, 6)])
+def test_ends_of_months_stay_ends_in_leap_years(months):
+    ends = pd.date_range("2001-01-31", "2008-12-31", freq="ME")
+    terms = ends[ends.month.isin(months)]
+    known = terms[terms.year < 2004]
+    assert (TimeAxis.of(known).next(len(terms) - len(known)) == terms[len(known) :]).all()
+
+
 def test_days_with_holidays_and_rare_openings_go_on_at_the_days_that_occur():
     days = pd.bdate_range("2001-01-01", "2001-06-29")
     known = days.delete([10, 60, 61, 90]).append(pd.DatetimeIndex(["2001-05-19"]))  # one Saturday
