@@ -115,8 +115,8 @@ def is_compact(cells: pd.Series) -> bool:
     pattern = rf"(?:1[6-9]|2[01])\d\d{month}(?:{day})?{week}|[01]\d\.(?:1[6-9]|2[01])\d\d"
     short = rf"\d\d{month}(?:0[1-9]|[12]\d|3[01])"
     is_date = unique.str.fullmatch(pattern).all() or unique.str.fullmatch(short).all()
-    if unique.str.fullmatch(r"(?:19|20)\d\d(?:[0-2]\d|3[0-6])\d").all():  # of all years
-        is_date = {*np.diff(np.sort(unique.str[:4].astype(int)))} <= {0, 1}
+    if re.search("(?i)dat|time|day|doy|^t$", str(cells.name)):  # others are counts and identifiers
+        is_date |= unique.str.fullmatch(r"(?:19|20)\d\d(?:[0-2]\d|3[0-6])\d").all()
     return bool(is_date and len(unique) > 1 == unique.str.len().nunique())
 
 
