@@ -166,7 +166,7 @@ def test_shares_stay_between_their_bounds():
     ahead = model.predict_quantiles(np.arange(60.0, 160.0), [1e-6, 0.5, 1 - 1e-6])
     assert ahead.min() >= 0 and ahead.max() <= 100
     assert (np.diff(ahead) > 0).all()
-    with pytest.raises(ValueError, match="do not suit"):
+    with pytest.raises(ValueError, match="must suit"):
         model.update([60.0], [101.0])
     closed = plain(transform="logit", bounds=[0, 100]).fit(time, shares.round(-1))
     assert shares.round(-1).max() == 100  # a bound itself
