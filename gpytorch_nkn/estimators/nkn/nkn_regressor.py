@@ -345,9 +345,9 @@ class NKNRegressor(ColumnPredictions):
 
         Returns:
             Mean ``M``, or mean and standard deviations, in units of the targets. The mean is
-            of observations, whatever ``observation_noise``. With a transform, log-normal tails
-            would dominate the moments. The process is therefore clipped at one standard deviation
-            beyond the targets of the fit and the median.
+            the expected observation, whatever ``observation_noise``. With a transform, log-normal
+            tails would dominate the moments. The process is therefore clipped at one standard
+            deviation beyond the targets of the fit and the median.
         """
         check_flags(return_std=return_std, observation_noise=observation_noise)
         rows, indices, offset = self._drawn_with(X, exposure)
