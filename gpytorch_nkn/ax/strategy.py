@@ -53,10 +53,12 @@ def make_generation_strategy(
         seed: Determines the quasi-random points.
 
     Raises:
-        TypeError: ``structure`` is not a string, or ``initialization_trials`` is not an integer.
-        ValueError: ``structure`` is not a known name or ``initialization_trials`` is less than 1.
+        TypeError: ``structure`` is not a string, or another option is not an integer.
+        ValueError: ``structure`` is not a known name or an integer is too small.
     """
     check_counts(1, initialization_trials=initialization_trials)
+    if seed is not None:
+        check_counts(0, seed=seed)
     if not isinstance(structure, str):
         raise TypeError(f"structure must be a name, which Ax can store, got {structure!r}.")
     if structure == _AVERAGED:

@@ -134,6 +134,7 @@ def test_structures_are_averaged_on_request_with_choices_too(few_steps, tmp_path
         ({"structure": "optimisation"}, ValueError, "structure must be one of .*'optimisation'"),
         ({"structure": RBFKernel()}, TypeError, r"must be a name.*got RBFKernel"),
         ({"initialization_trials": 0}, ValueError, "at least 1, got 0"),
+        ({"seed": "x"}, TypeError, "seed must be an integer, got 'x'"),
     ],
 )
 def test_wrong_options_fail_before_the_first_trial(options, error, message):

@@ -89,6 +89,8 @@ def forecast_many(
         ['unique_id', 'ds', 'NKN', 'NKN-lo-80']
     """
     check_counts(1, horizon=horizon)
+    if n_jobs is not None:
+        check_counts(None, n_jobs=n_jobs)
     columns = forecast_columns(level)
     forecaster = _forecaster(options, horizon, random_state)
     roles = (id_col, time_col, target_col, *([] if noise_col is None else [noise_col]))

@@ -195,6 +195,7 @@ def test_workers_that_die_leave_what_is_finished(frame, expected, monkeypatch):
         (None, {"level": 0.8}, ValueError, "level must be in per cent"),
         (None, {"horizon": 0}, ValueError, "horizon must be at least 1, got 0"),
         (None, {"random_state": -1}, ValueError, "Seed must be"),
+        (None, {"n_jobs": 1.5}, TypeError, "n_jobs must be an integer, got 1.5"),
         (None, {"id_col": "name"}, ValueError, "no column 'name'; its.*unique_id, ds, y"),
         (None, {"id_col": "y"}, ValueError, "different columns"),
         (lambda f: f["y"], {}, TypeError, "must be a pandas data frame, got Series"),
