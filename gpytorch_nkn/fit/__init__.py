@@ -31,7 +31,6 @@ from gpytorch_nkn.fit.session import (
     Session as Session,
     check_number as check_number,
     options_of as options_of,
-    progress_bar as progress_bar,
     warn_user as warn_user,
 )
 from gpytorch_nkn.fit.sizes import (

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from gpytorch_nkn.linalg import check_counts, check_flags
 
-__all__ = ["Best", "Session", "check_number", "options_of", "progress_bar", "warn_user"]
+__all__ = ["Best", "Session", "check_number", "options_of", "warn_user"]
 
 S = TypeVar("S")
 
@@ -76,8 +76,10 @@ class Session:
         return torch.Generator().manual_seed(self.seed)
 
     def bar(self, total: int | None, desc: str, unit: str = "it") -> tqdm:
-        """Return a progress bar for a ``with`` statement."""
-        return progress_bar(self.progress, total, desc, unit)
+        """Return a progress bar for a ``with`` statement, shown only on a terminal."""
+        stream = sys.stderr
+        shown = self.progress and stream is not None and stream.isatty()
+        return tqdm(total=total, desc=desc, unit=unit, disable=not shown, leave=False)
 
     @contextmanager
     def interruptible(
@@ -150,16 +152,6 @@ def options_of(trainer: Callable[..., Any]) -> set[str]:
     """Return the names of a trainer's keyword-only arguments."""
     parameters = inspect.signature(trainer).parameters.values()
     return {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
-
-
-def progress_bar(
-    progress: bool, total: int | None = None, desc: str | None = None, unit: str = "it"
-) -> tqdm:
-    """Return a progress bar, shown only with ``progress`` and on a terminal (standard error)."""
-    check_flags(progress=progress)
-    stream = sys.stderr
-    shown = progress and stream is not None and stream.isatty()
-    return tqdm(total=total, desc=desc, unit=unit, disable=not shown, leave=False)
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import gpytorch
@@ -21,14 +20,7 @@ from torch import Tensor
 
 from gpytorch_nkn.fit.parameter_pool import ParameterPool, UnknownPartError, require, to_numpy
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.kernels.evaluation import (
-    NativeEvaluator,
-    Program,
-    Slot,
-    describe,
-    program_matrix,
-    unwrap_scales,
-)
+from gpytorch_nkn.kernels.evaluation import NativeEvaluator, describe, program_matrix, unwrap_scales
 from gpytorch_nkn.layers import Linear, LogNormalPrior, ShrunkLogNormalPrior
 from gpytorch_nkn.linalg import Evaluator, broadcasts, solve_in_place, with_less_noise
 
@@ -200,24 +192,20 @@ class TrainingLoss:
             )
             for formula in {p.formula for p in primitives}
         ]
-        stops = {slot.start: slot.stop for slot in _slots(program)}
-        constants, start = self._pool.add_constants(theta), 0
+        constants = self._pool.add_constants(theta)
         indices = np.repeat(constants, len(self._inputs) // len(constants), 0)
-        for part in vector.parts:
-            stop = stops[start]
-            if not isinstance(part, Tensor):  # tensors are derived values
-                module, name = part
-                trained: np.ndarray | None
-                if isinstance(module, Linear) and module.is_simplex:
-                    trained = self._simplex_of(module)[name]
-                else:
-                    parameter = module._parameters.get(f"raw_{name}", module._parameters.get(name))
-                    require(parameter is not None, f"the parameter {name}")
-                    trained = self._pool.indices(parameter)
-                    trained = None if trained is None else self._by_element(trained, stop - start)
-                if trained is not None:
-                    indices[:, start:stop] = trained
-            start = stop
+        for part, (start, stop) in zip(vector.parts, vector.slots, strict=True):
+            if isinstance(part, Tensor):  # derived values
+                continue
+            module, name = part
+            if isinstance(module, Linear) and module.is_simplex:
+                indices[:, start:stop] = self._simplex_of(module)[name]
+                continue
+            parameter = module._parameters.get(f"raw_{name}", module._parameters.get(name))
+            require(parameter is not None, f"the parameter {name}")
+            trained = self._pool.indices(parameter)
+            if trained is not None:
+                indices[:, start:stop] = self._by_element(trained, stop - start)
         return indices
 
     def _by_element(self, indices: np.ndarray, count: int) -> np.ndarray:
@@ -368,16 +356,6 @@ class _LogPrior:
                 self._log[span] += location * precision - 1
                 self._log_square[span] -= 0.5 * precision
         self._constant += float(constant.sum())
-
-
-def _slots(program: Program) -> Iterator[Slot]:
-    """Yield the slots of all parameters of a program."""
-    for primitive in program.primitives:
-        yield from primitive.slots
-        if primitive.scale is not None:
-            yield primitive.scale
-    for layer in program.layers:
-        yield from (slot for slot in (layer.weight, layer.bias) if slot is not None)
 
 
 def _kernel_and_inputs(model: ExactGP) -> tuple[Module, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, TypeVar
 
 import torch
@@ -16,7 +16,7 @@ from linear_operator import to_dense
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.batch_prediction_strategy import BatchPredictionStrategy
-from gpytorch_nkn.layers import Layer, for_prior, prior_closures
+from gpytorch_nkn.layers import Layer, add_prior
 from gpytorch_nkn.linalg import broadcasts
 
 __all__ = [
@@ -128,9 +128,7 @@ class BatchKernel(Kernel):
         if not isinstance(std, float | int) or not 0 < std < math.inf:
             raise ValueError(f"{name} must be a positive standard deviation, got {std!r}.")
         prior = NormalPrior(location, torch.full_like(location, std))
-        self.register_prior(
-            name, prior, partial(_get, name=attribute), prior_closures(attribute)[1]
-        )
+        add_prior(self, attribute, prior, name)
 
 
 def check_columns(kernel: Kernel, x: Tensor, number: int | None) -> None:
@@ -140,10 +138,6 @@ def check_columns(kernel: Kernel, x: Tensor, number: int | None) -> None:
             f"{type(kernel).__name__} is for {number} input columns, got inputs of shape "
             f"{tuple(x.shape)}: create it for {x.size(-1)}, or select columns by active_dims."
         )
-
-
-def _get(kernel: Kernel, name: str) -> Tensor:
-    return for_prior(kernel, getattr(kernel, name))
 
 
 def constrained(name: str, meaning: str) -> Any:

@@ -40,14 +40,13 @@ class WalkKernel(FormulaKernel):
         super().__init__(**kwargs)
         if unit is not None and not bool((torch.as_tensor(unit) > 0).all()):
             raise ValueError(f"unit must be positive, got {unit!r}.")
-        self._given = frozenset(n for n, v in (("origin", origin), ("unit", unit)) if v is not None)
-        for name, start in (
-            ("origin", 0.0 if origin is None else origin),
-            ("unit", 1.0 if unit is None else unit),
-        ):
-            value = torch.as_tensor(start).detach()
+        self._given = set()  # names of the arguments that are not None
+        for name, given, start in (("origin", origin, 0.0), ("unit", unit, 1.0)):
+            if given is not None:
+                self._given.add(name)
+            value = torch.as_tensor(start if given is None else given).detach()
             if not bool(value.isfinite().all()):
-                raise ValueError(f"{name} must be finite, got {start!r}.")
+                raise ValueError(f"{name} must be finite, got {given!r}.")
             if not value.is_floating_point():
                 value = value.to(torch.get_default_dtype())
             value = value.expand(*self.batch_shape, 1, 1).clone()

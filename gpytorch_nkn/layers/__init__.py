@@ -2,13 +2,7 @@
 
 from gpytorch_nkn.layers.activation import Activation, polynomial as polynomial
 from gpytorch_nkn.layers.layer import Layer
-from gpytorch_nkn.layers.linear import (
-    Linear,
-    add_prior as add_prior,
-    for_prior as for_prior,
-    positive,
-    prior_closures as prior_closures,
-)
+from gpytorch_nkn.layers.linear import Linear, add_prior as add_prior, positive
 from gpytorch_nkn.layers.log_normal_prior import (
     LogNormalPrior,
     apply_to_base as apply_to_base,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from gpytorch.constraints import Positive
@@ -21,7 +20,7 @@ from gpytorch_nkn.linalg import broadcasts, check_flags
 _NO_BATCH = torch.Size([1, 1, 1, 1])  # dimensions of size one, more than any batch of data has
 _LOG_OF_ZERO = -1e3  # finite, but its softmax or softplus is exactly 0
 
-__all__ = ["Linear", "add_prior", "for_prior", "positive", "prior_closures"]
+__all__ = ["Linear", "add_prior", "positive"]
 
 
 class Linear(Layer):
@@ -260,22 +259,19 @@ def from_prior(old: Tensor, value: Tensor | float) -> Tensor | float:
     return value
 
 
-def add_prior(module: Module, name: str, prior: Prior) -> None:
-    """Register a prior on a parameter, or on its raw values."""
-    module.register_prior(f"{name.removeprefix('raw_')}_prior", prior, *prior_closures(name))
+def add_prior(module: Module, name: str, prior: Prior, prior_name: str | None = None) -> None:
+    """Register a prior on a parameter, or on its raw values; its closures can be pickled."""
+    is_signed = isinstance(prior, NormalPrior)
+    closures = partial(_get, name=name, is_signed=is_signed), partial(_set, name=name)
+    module.register_prior(prior_name or f"{name.removeprefix('raw_')}_prior", prior, *closures)
 
 
-def prior_closures(name: str) -> tuple[Callable[..., Any], Callable[..., None]]:
-    """Return picklable functions that get and set a parameter, or its raw values, for a prior."""
-    return partial(_get, name=name), partial(_set, name=name)
-
-
-def _get(module: Module, name: str) -> Tensor | None:
+def _get(module: Module, name: str, is_signed: bool) -> Tensor | None:
     value = getattr(module, name)
     if value is None:
         return None
     if not name.startswith("raw_"):
-        return for_prior(module, positive(value))
+        return for_prior(module, value if is_signed else positive(value))
     pruned = value <= _LOG_OF_ZERO  # priors ignore pruned weights
     return for_prior(module, value.masked_fill(pruned, 0.0) if bool(pruned.any()) else value)
 

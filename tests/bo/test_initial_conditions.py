@@ -113,6 +113,11 @@ def test_fixed_features(column, value, q):
     assert (((points[:2] - BEST) / WIDTH)[..., free].abs() <= 1 / 16).all()
 
 
+def test_fixed_numbers_keep_their_digits_if_the_default_is_float32():
+    torch.set_default_dtype(torch.float32)
+    assert (sweep(fixed_features={1: 0.3})[..., 1] == 0.3).all()
+
+
 def test_intra_point_constraints():
     # x_1 + x_0 / 4 <= 1 and x_2 >= 8, which the best values and the incumbent violate
     constraints = [

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpytorch_nkn.fit import Best, Session, check_counts, progress_bar, warn_user
+from gpytorch_nkn.fit import Best, Session, check_counts, warn_user
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_bar_is_shown_on_a_terminal_alone(progress, is_terminal, monkeypatch, 
 
 def test_a_process_may_have_no_standard_error(monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
-    with progress_bar(True) as bar:
+    with Session(progress=True).bar(None, "steps") as bar:
         bar.update()
 
 

@@ -83,7 +83,7 @@ def test_every_registered_kernel_is_covered():
     entries = [*ANY_COLUMNS, *OF_COLUMNS.values(), *OF_ONE_COLUMN.values()]
     covered = {entry.cls for entry in entries}
     assert covered == {entry.cls for entry in REGISTRY}
-    assert len(TWO_COLUMNS) == 7 and all(entry.ard for entry in TWO_COLUMNS.values())
+    assert len(TWO_COLUMNS) >= 7 and all(entry.ard for entry in TWO_COLUMNS.values())
 
 
 def test_ard_network_has_ard_primitives():

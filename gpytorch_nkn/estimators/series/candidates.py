@@ -5,17 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import deepcopy
-from functools import partial
 from typing import Any
 
 import torch
 from gpytorch.constraints import GreaterThan
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.means import LinearMean, ZeroMean
-from gpytorch.models import ExactGP
-from gpytorch.module import Module
+from gpytorch.means import LinearMean, Mean, ZeroMean
 from gpytorch.priors import NormalPrior
 from torch import Tensor
 
@@ -23,9 +19,9 @@ from gpytorch_nkn.averaging import Transform
 from gpytorch_nkn.estimators.series.member import CONDITIONED, Member, Scales
 from gpytorch_nkn.estimators.series.scoring import one_thread, score
 from gpytorch_nkn.estimators.series.series import Series, view
-from gpytorch_nkn.fit import Recipe, Rows, fit_best_of
+from gpytorch_nkn.fit import Recipe, Rows, RowsGP, fit_best_of
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.layers import log_normal_prior
+from gpytorch_nkn.layers import add_prior, log_normal_prior
 
 __all__ = [
     "QUALITIES",
@@ -70,7 +66,7 @@ _TIME = (0,)  # column of time in the inputs
 _MANY = 250  # number of points up to which a network has 20 starts; above, 6
 
 
-class SeriesGP(ExactGP):
+class SeriesGP(RowsGP):
     """Exact GP on scaled time, covariates and targets.
 
     ``data`` has inputs ``N x (1 + C)`` (time and covariates), targets ``N`` and known noise ``N``.
@@ -84,23 +80,15 @@ class SeriesGP(ExactGP):
             noise_prior=log_normal_prior(*noise) if priors else None,
             noise_constraint=GreaterThan(1e-6),
         )
-        if not line:
-            likelihood.noise = noise[0]
-        super().__init__(data.x, data.y, data.likelihood(likelihood))
-        self.mean_module = ZeroMean()
+        mean: Mean = ZeroMean()
         if line:
             with torch.random.fork_rng():  # LinearMean uses the global random state
-                self.mean_module = LinearMean(data.x.size(-1)).initialize(weights=0.0, bias=0.0)
-            if priors:
-                for name, scale in (("weights", 1.0), ("bias", 2.0)):
-                    closures = (partial(accessor, name=name) for accessor in (_get, _set))
-                    self.mean_module.register_prior(
-                        f"{name}_prior", NormalPrior(0.0, scale), *closures
-                    )
-        self.covar_module = kernel
-
-    def forward(self, x: Tensor) -> MultivariateNormal:
-        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+                mean = LinearMean(data.x.size(-1)).initialize(weights=0.0, bias=0.0)
+            for name, scale in (("weights", 1.0), ("bias", 2.0)) if priors else ():
+                add_prior(mean, name, NormalPrior(0.0, scale))
+        else:
+            likelihood.noise = noise[0]
+        super().__init__(data, kernel, mean, likelihood)
 
 
 def screen(series: Series) -> str:
@@ -223,14 +211,6 @@ def _sum_kernel(
         priors=priors,
         active_dims=_TIME if columns < x.size(-1) else None,
     )
-
-
-def _get(module: Module, name: str) -> Tensor:
-    return getattr(module, name)
-
-
-def _set(module: Module, value: Tensor, name: str) -> None:
-    module.initialize(**{name: value})
 
 
 def check_network(network: NeuralKernelNetwork, width: int) -> None:

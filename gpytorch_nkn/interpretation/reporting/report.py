@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gpytorch_nkn import plotting
 from gpytorch_nkn._devices import normal
-from gpytorch_nkn.fit import check_counts, progress_bar, warn_of_size
+from gpytorch_nkn.fit import Session, warn_of_size
 from gpytorch_nkn.interpretation.behaviour import Geometry
 from gpytorch_nkn.interpretation.checks import LeaveOneOut, held_out
 from gpytorch_nkn.interpretation.decompose import ComponentCurve, Decomposition, decompose_gp
@@ -235,7 +235,7 @@ def report(
                 "out."
             )
         return report_on_class(model, of_class.named(columns), code, title, _EFFECTS, seed)
-    check_counts(0, seed=seed)
+    session = Session(seed=seed, progress=progress)
     gp = fitted_gp(model)
     check_one_output(gp, "report")
     number, dim = gp.inputs.shape
@@ -252,7 +252,7 @@ def report(
     x_unit, y_name = x_unit or units.x_unit, y_name or units.y_name
     gp = replace(gp, units=replace(units, x_unit=x_unit, y_name=y_name, y_unit=y_unit or ""))
     length, new_inputs = _continuation(gp, horizon, future)
-    with progress_bar(progress, 2, "report") as bar:
+    with session.bar(2, "report") as bar:
         split = decompose_gp(gp)
         bar.update()
         y, ahead, loo = _held_out(gp, seed)

@@ -12,10 +12,7 @@ from gpytorch_nkn.kernels.evaluation.network_matrix import (
     program_matrix as program_matrix,
     unwrap_scales as unwrap_scales,
 )
-from gpytorch_nkn.kernels.evaluation.parameter_vector import (
-    Slot as Slot,
-    has_softplus as has_softplus,
-)
+from gpytorch_nkn.kernels.evaluation.parameter_vector import has_softplus as has_softplus
 from gpytorch_nkn.kernels.evaluation.program import (
     Primitive as Primitive,
     Program as Program,

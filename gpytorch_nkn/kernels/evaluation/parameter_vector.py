@@ -31,15 +31,15 @@ class ParameterVector:
 
     Attributes:
         batch_shape, size: Batch shape of the network, and length of the vector per batch element.
-        parts: Parts of the vector in order, each a module and the name of its parameter, or a
-            tensor of derived values.
+        parts, slots: Parts of the vector in order, each a module and the name of its parameter, or
+            a tensor of derived values; and their ranges of indices.
     """
 
     def __init__(self, batch_shape: torch.Size):
         self.batch_shape = batch_shape
         self.size = 0
         self.parts: list[tuple[Module, str] | Tensor] = []
-        self._counts: list[int] = []
+        self.slots: list[Slot] = []
         self._event_dims: list[int] = []  # by part: number of dimensions after the batch
 
     def add(self, module: Module, name: str, count: int, event_dims: int = 2) -> Slot:
@@ -56,8 +56,9 @@ class ParameterVector:
         raw: list[Tensor] = []
         runs: list[int] = []  # lengths of the runs
         fractions: dict[int, Tensor] = {}
-        for part, count, event_dims in zip(self.parts, self._counts, self._event_dims, strict=True):
+        for part, slot, event_dims in zip(self.parts, self.slots, self._event_dims, strict=True):
             value, is_raw = _value(part, fractions)
+            count = slot.stop - slot.start
             flat = self._flat(value, event_dims, count)
             if flat is None:
                 return None
@@ -80,10 +81,10 @@ class ParameterVector:
 
     def _add(self, part: tuple[Module, str] | Tensor, count: int, event_dims: int) -> Slot:
         self.parts.append(part)
-        self._counts.append(count)
         self._event_dims.append(event_dims)
+        self.slots.append(Slot(self.size, self.size + count))
         self.size += count
-        return Slot(self.size - count, self.size)
+        return self.slots[-1]
 
     def _flat(self, value: Tensor, event_dims: int, count: int) -> Tensor | None:
         """Return the value as ``... x count``; None if its size is wrong."""

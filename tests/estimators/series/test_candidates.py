@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from gpytorch.kernels import RBFKernel
 from scipy.stats import norm
 
 from gpytorch_nkn.averaging import Transform
@@ -8,6 +9,7 @@ from gpytorch_nkn.estimators.series.candidates import SeriesGP
 from gpytorch_nkn.estimators.series.member import Scales
 from gpytorch_nkn.estimators.series.scoring import score
 from gpytorch_nkn.estimators.series.series import Series
+from gpytorch_nkn.fit import Rows
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 
 TRANSFORMS = {
@@ -59,3 +61,13 @@ def test_rolling_forecasts_match_processes_that_know_the_past_only(
     expected = norm.logpdf(own, mean, std) + np.log(slopes)
     expected -= norm.logsf(transform.ends[0], mean, std)  # what the bound leaves
     assert log_density == pytest.approx(expected.mean(), rel=1e-6)
+
+
+@pytest.mark.parametrize("line", [False, True])
+def test_noise_and_mean_have_priors_unless_they_are_switched_off(line):
+    data = Rows(torch.rand(5, 1), torch.rand(5))
+    with_priors, without = (SeriesGP(data, RBFKernel(), p, line=line) for p in (True, False))
+    names = {name for name, *_ in with_priors.named_priors()}
+    of_mean = {"mean_module.weights_prior", "mean_module.bias_prior"} if line else set()
+    assert names == {"likelihood.noise_covar.noise_prior", *of_mean}
+    assert not list(without.named_priors())
