@@ -46,8 +46,25 @@ _MOST = 1e9  # largest count for which these steps converge
 _LARGEST = 1e15  # largest rate of a drawn count
 
 COUNTS = ("poisson", "negative_binomial")  # likelihoods of counts
-# Counts are not standardised; their process is the logarithm of the rate.
-RATES = Targets(Transform("log", lower=0.0, power=0.0), 0.0, 1.0, -np.inf, np.inf)
+
+
+class _Rates(Targets):
+    """Targets that are counts, which are not standardised; their process is the log rate."""
+
+    def rows(self, x: Tensor, observed: np.ndarray) -> Rows:
+        """Return rows with counts and logarithms of exposures ``2 x N``."""
+        return Rows(x, torch.as_tensor(observed[:2]).to(x))
+
+    def log_density_of(self, targets: np.ndarray, logs: np.ndarray) -> np.ndarray:
+        """Return the log probabilities ``N`` of counts."""
+        return logs
+
+    def moments(self, mixture: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return means and standard deviations ``M`` of a mixture."""
+        return mixture.moments()
+
+
+RATES: Targets = _Rates(Transform("log", lower=0.0, power=0.0), 0.0, 1.0, -np.inf, np.inf)
 
 
 class _Counts(torch.distributions.Distribution):

@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 import torch
 from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import BernoulliLikelihood
+from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize
@@ -23,19 +25,11 @@ from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.estimator import forgets_failures
 from gpytorch_nkn.estimators.nkn.ensemble import of_held_out_rows, release_some
 from gpytorch_nkn.estimators.nkn.table_estimator import TableEstimator
-from gpytorch_nkn.estimators.nkn.table_models import (
-    LatentGP,
-    by_class,
-    class_model,
-    class_rows,
-    labelled,
-    labelled_model,
-    named_structures,
-)
+from gpytorch_nkn.estimators.nkn.table_models import LatentGP, laplace_model, named_structures
 from gpytorch_nkn.estimators.table_input import encode_classes
 from gpytorch_nkn.fit import FitResult, Recipe, Rows, Session, warn_of_size
 
-__all__ = ["NKNClassifier"]
+__all__ = ["NKNClassifier", "by_class"]
 
 _MAX_ROWS = 4000  # largest number of rows that predictions are conditioned on
 _TRAINING_WORK = 3e9  # largest K N^3 of the training on N rows of K classes
@@ -46,6 +40,11 @@ _LEAST_POWER = 1e-6  # lower bound of weights in the optimisation
 _NO_POWER = 1e-100  # weight near this bound; predictions are then class frequencies
 _LEAST = 1e-9  # lower bound of the standard deviation of a linearised probability
 _DRAWS = 64  # quasi-random latent values for the variance of a probability
+# Log-normal approximations of gamma variables with two shapes: variances of the logarithms, and
+# half of the difference between their means.
+_SHAPES = np.array([1.01, 0.01])
+_LOG_VARIANCES = np.log(1 / _SHAPES + 1)
+_TARGET = float((np.log(_SHAPES) - _LOG_VARIANCES / 2) @ [0.5, -0.5])
 _Moments = tuple[Tensor, Tensor]  # means and variances K x M
 
 
@@ -154,14 +153,14 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         x, labels, number = self._gaps.expected(rows[kept]), labels[kept], len(self.classes_)
         learned = _stratified(labels, int((_TRAINING_WORK / number) ** (1 / 3)), self._seed)
         with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller has set
-            data = class_rows(self._tensor(x), labels, number)
-            is_cheap = len(labelled(data).y) * len(learned) ** 3 <= _LABELLED_WORK
+            data = _class_rows(self._tensor(x), labels, number)
+            is_cheap = len(_labelled(data).y) * len(learned) ** 3 <= _LABELLED_WORK
             named = named_structures(structures, len(learned), x.shape[1], ["isotropic"])
             results = self._train(
                 named,
                 data[torch.from_numpy(learned)],
                 budget=session.part(),
-                makers={"": class_model} | ({_LABELLED: labelled_model} if is_cheap else {}),
+                makers={"": _class_model} | ({_LABELLED: _labelled_model} if is_cheap else {}),
             )
         best = self._pool(results, labels[learned], np.bincount(labels))
         for predictor in self._predictors:
@@ -272,15 +271,13 @@ class _Predictor:
         self._prepare()
 
     def _prepare(self) -> None:
-        self.model: LatentGP = self._trained.eval()
-        if not isinstance(self._trained, LatentGP):
-            self.model = LatentGP.of_classes(self._trained)
+        self.model = _of_classes(self._trained.eval())
         self._classes = [ConditionedGP(process) for process in by_class(self.model)]
 
     def condition(self, rows: Rows) -> None:
         """Condition on rows with targets ``K x N``."""
         if not isinstance(self._trained, LatentGP):
-            codes, rows = rows.y.argmax(0).cpu().numpy(), labelled(rows)
+            codes, rows = rows.y.argmax(0).cpu().numpy(), _labelled(rows)
             most = int(_MAX_ROWS / len(rows.y) ** (1 / 3))
             rows = rows[torch.from_numpy(_stratified(codes, most, 0))]
         rows.set_on(self._trained.train())
@@ -347,3 +344,61 @@ def _stratified(labels: np.ndarray, most: int, seed: int) -> np.ndarray:
     rows = pd.Series(order).groupby(labels[order])
     share = rows.cumcount() / rows.transform("size")  # fraction of the class before a row
     return np.sort(order[np.argsort(share, kind="stable")[:most]])
+
+
+def _class_rows(x: Tensor, labels: np.ndarray, num_classes: int) -> Rows:
+    """Return rows of a :func:`_class_model` for codes ``N``.
+
+    Targets ``K x N`` are positive for the class of the row. Targets and noise variances are moments
+    of the logarithms of log-normal variables. These match the moments of gamma variables with shape
+    1.01 for the class of the row and 0.01 for the others.
+    """
+    one_hot = labels == np.arange(num_classes)[:, None]
+    y, noise = np.where(one_hot, _TARGET, -_TARGET), np.where(one_hot, *_LOG_VARIANCES)
+    return Rows(x, torch.as_tensor(y).to(x), torch.as_tensor(noise).to(x))
+
+
+def _class_model(rows: Rows, kernel: Kernel) -> LatentGP:
+    """Make exact GPs of the classes with a shared kernel."""
+    mean = ConstantMean(batch_shape=rows.y.shape[:-1]).initialize(constant=rows.y.mean(-1))
+    assert rows.noise is not None
+    return LatentGP(rows.x, rows.y, rows.noise, mean, kernel)
+
+
+def _labelled_model(rows: Rows, kernel: Kernel) -> Any:
+    """Make Bernoulli GPs of each class against the others, with a shared kernel.
+
+    For two classes, only the process of the second class is needed.
+    """
+    rows = _labelled(rows)
+    levels = torch.special.ndtri(rows.y.mean(-1))
+    mean = ConstantMean(batch_shape=levels.shape).to(rows.y).initialize(constant=levels)
+    return laplace_model(rows, kernel, mean.requires_grad_(False), BernoulliLikelihood())
+
+
+def _labelled(rows: Rows) -> Rows:
+    """Convert rows of a :func:`_class_model` to rows of a :func:`_labelled_model`."""
+    y = rows.y[1:] if len(rows.y) == 2 else rows.y
+    return Rows(rows.x, y.gt(0).to(y))
+
+
+def _of_classes(model: Any) -> LatentGP:
+    """Return exact GPs of the classes, with the posterior of a trained model."""
+    exact = model if isinstance(model, LatentGP) else LatentGP.of(model)
+    if len(exact.train_targets) > 1:
+        return exact
+    parts = exact.train_targets, exact.mean_module.constant.detach()
+    y, constant = (torch.cat([-part, part]) for part in parts)
+    mean = ConstantMean(batch_shape=y.shape[:1]).to(y).initialize(constant=constant)
+    noise = exact.likelihood.noise.expand(2, -1)
+    return LatentGP(exact.train_inputs[0], y, noise, mean, exact.covar_module)
+
+
+def by_class(model: LatentGP) -> list[LatentGP]:
+    """Return a process for each class."""
+    processes = []
+    parts = model.train_targets, model.likelihood.noise, model.mean_module.constant.detach()
+    for y, noise, constant in zip(*parts, strict=True):
+        mean = ConstantMean().to(y).initialize(constant=constant)
+        processes.append(LatentGP(model.train_inputs[0], y, noise, mean, model.covar_module))
+    return processes

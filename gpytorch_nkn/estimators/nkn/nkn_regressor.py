@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
-from numbers import Integral
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -275,10 +274,10 @@ class NKNRegressor(ColumnPredictions):
         x, gaps = self._gaps.expected(rows)[learned], np.isnan(rows[learned]).any(1).sum()
         with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller has set
             self._learn_targets(x, targets[:, learned], transforms)
-            data, others = self._standardised(x, targets[:, learned]), None
+            data, others = self._targets.rows(self._tensor(x), targets[:, learned]), None
             if self.method_ == "exact" and not learned.all():
-                draws = self._gaps.draw(rows[~learned])
-                others = self._standardised(draws, targets[:, ~learned])
+                draws = self._tensor(self._gaps.draw(rows[~learned]))
+                others = self._targets.rows(draws, targets[:, ~learned])
             results = self._train_networks(structures, data, len(rows), session)
             ensemble = self._mix(results, data, others, session)
         use = "noisy" if self.method_ == "exact" else "omitted"
@@ -289,8 +288,7 @@ class NKNRegressor(ColumnPredictions):
         self.model_, self.heteroscedastic_ = ensemble.model, ensemble.scale is not None
         widths = zip(ensemble.widths.tolist(), ensemble.width_weights.tolist(), strict=True)
         self.width_weights_ = dict(widths)
-        logs = ensemble.held_out[1]
-        logs = logs if self._is_counts else self._targets.log_density_of(*ensemble.held_out)
+        logs = self._targets.log_density_of(*ensemble.held_out)
         self.held_out_log_density_ = float(np.nanmean(logs))
         self.held_out_ranks_ = ensemble.held_out_ranks
         return self
@@ -395,8 +393,7 @@ class NKNRegressor(ColumnPredictions):
             random_state: Seed, or NumPy random state.
             observation_noise: Draw observations; ``False`` draws the function.
         """
-        if not isinstance(n_samples, Integral) or n_samples < 1:
-            raise ValueError(f"n_samples must be an integer of at least 1, got {n_samples!r}.")
+        check_counts(1, n_samples=n_samples)
         check_flags(observation_noise=observation_noise)
         seed = check_random_state(random_state).randint(2**31 - 1)
         rng = np.random.default_rng([seed, self._seed])  # columns of targets differ in _seed
@@ -460,30 +457,19 @@ class NKNRegressor(ColumnPredictions):
         """Choose the transform of the targets, and learn their standardisation."""
         self._targets = RATES
         if not self._is_counts:
-            target, _, variance = observed
             transform = choose_transform(
                 transforms,
                 self._tensor(x),
-                target,
-                variance,
+                observed,
                 seed=self._seed,
                 recipe=self.recipe,
                 budget=None if self.budget is None else _CHOICE * self.budget,
                 cat_dims=self._cat_dims,
             )
-            robust = not self._is_gaussian or variance.any()
-            self._targets = Targets.of(target, transform, robust=robust)
+            robust = not self._is_gaussian or observed[2].any()
+            self._targets = Targets.of(observed[0], transform, robust=robust)
         self.y_transform_ = self._targets.transform
         self.y_offset_, self.y_scale_ = self._targets.offset, self._targets.scale
-
-    def _standardised(self, x: np.ndarray, observed: np.ndarray) -> Rows:
-        """Return rows with standardised targets and, if some noise is known, its variances.
-
-        Targets of counts are ``2 x N``, counts and logarithms of exposures.
-        """
-        if self._is_counts:
-            return Rows(self._tensor(x), self._tensor(observed[:2]))
-        return self._targets.rows(self._tensor(x), observed[0], observed[2])
 
     def _train_networks(
         self, structures: Sequence[str | Kernel], rows: Rows, num_rows: int, session: Session

@@ -132,12 +132,10 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
         gaps, indices = np.isnan(rows).any(1), np.arange(len(rows))
         if not gaps.any():
             return rows, indices[None]
-        first, *others = self._gaps.draw(rows)
-        more = [
-            len(rows) + number * gaps.sum() + gaps.cumsum() - 1 for number in range(len(others))
-        ]
-        indices = np.stack([indices, *(np.where(gaps, drawn, indices) for drawn in more)])
-        return np.concatenate([first, *(other[gaps] for other in others)]), indices
+        draws = self._gaps.draw(rows)
+        numbers = np.arange(len(draws) * len(rows)).reshape(len(draws), -1)
+        used, indices = np.unique(np.where(gaps, numbers, indices), return_inverse=True)
+        return draws.reshape(-1, rows.shape[1])[used], indices.reshape(numbers.shape)
 
     def _tensor(self, values: np.ndarray) -> Tensor:
         device: Any = self.device

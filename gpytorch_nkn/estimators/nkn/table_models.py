@@ -7,13 +7,11 @@ from copy import deepcopy
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import torch
 from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import (
-    BernoulliLikelihood,
     FixedNoiseGaussianLikelihood,
     GaussianLikelihood,
     Likelihood,
@@ -38,12 +36,7 @@ from gpytorch_nkn.layers import Linear, add_prior, log_normal_prior
 __all__ = [
     "LatentGP",
     "TableGP",
-    "by_class",
     "check_structures",
-    "class_model",
-    "class_rows",
-    "labelled",
-    "labelled_model",
     "laplace_model",
     "named_structures",
     "robust_model",
@@ -60,11 +53,6 @@ _FEW_ROWS = 500  # rows below which single kernels are also candidates
 # Mode of the prior on the noise relative to the variance of the targets. With little signal, noise
 # and a kernel of short lengthscales explain the targets equally well, and the prior decides.
 _NOISE = 0.1
-# Log-normal approximations of gamma variables with two shapes: variances of the logarithms, and
-# half of the difference between their means.
-_SHAPES = np.array([1.01, 0.01])
-_LOG_VARIANCES = np.log(1 / _SHAPES + 1)
-_CLASS_TARGET = float((np.log(_SHAPES) - _LOG_VARIANCES / 2) @ [0.5, -0.5])
 _LEAST_NOISE = 1e-6  # least noise; keeps covariances of noise-free data well-conditioned
 
 
@@ -139,70 +127,6 @@ class LatentGP(RowsGP):
         exact = cls(model.train_inputs[0], targets, noise, *prior, model.likelihood)
         exact.observed = model.train_targets if model.train_targets.dim() == 1 else None
         return exact
-
-    @classmethod
-    def of_classes(cls, model: Any) -> LatentGP:
-        """Return exact GPs of the classes, with the posterior of a :func:`labelled_model`."""
-        exact = cls.of(model)
-        if len(exact.train_targets) > 1:
-            return exact
-        parts = exact.train_targets, exact.mean_module.constant.detach()
-        y, constant = (torch.cat([-part, part]) for part in parts)
-        mean = ConstantMean(batch_shape=y.shape[:1]).to(y).initialize(constant=constant)
-        noise = exact.likelihood.noise.expand(2, -1)
-        return cls(exact.train_inputs[0], y, noise, mean, exact.covar_module)
-
-
-def class_rows(x: Tensor, labels: np.ndarray, num_classes: int) -> Rows:
-    """Return rows of a :func:`class_model` for codes ``N``.
-
-    Targets ``K x N`` are positive for the class of the row. Targets and noise variances are moments
-    of the logarithms of log-normal variables. These match the moments of gamma variables with shape
-    1.01 for the class of the row and 0.01 for the others.
-    """
-    one_hot = labels == np.arange(num_classes)[:, None]
-    y, noise = np.where(one_hot, _CLASS_TARGET, -_CLASS_TARGET), np.where(one_hot, *_LOG_VARIANCES)
-    return Rows(x, torch.as_tensor(y).to(x), torch.as_tensor(noise).to(x))
-
-
-def class_model(rows: Rows, kernel: Kernel) -> LatentGP:
-    """Make exact GPs of the classes with a shared kernel.
-
-    Their values are logarithms of gamma variables; normalised, these have a Dirichlet distribution.
-
-    Reference: Milios, Camoriano, Michiardi, Rosasco and Filippone (2018), Dirichlet-based Gaussian
-    processes for large-scale calibrated classification.
-    """
-    mean = ConstantMean(batch_shape=rows.y.shape[:-1]).initialize(constant=rows.y.mean(-1))
-    assert rows.noise is not None
-    return LatentGP(rows.x, rows.y, rows.noise, mean, kernel)
-
-
-def labelled_model(rows: Rows, kernel: Kernel) -> Any:
-    """Make Bernoulli GPs of each class against the others, with a shared kernel.
-
-    For two classes, only the process of the second class is needed.
-    """
-    rows = labelled(rows)
-    levels = torch.special.ndtri(rows.y.mean(-1))
-    mean = ConstantMean(batch_shape=levels.shape).to(rows.y).initialize(constant=levels)
-    return laplace_model(rows, kernel, mean.requires_grad_(False), BernoulliLikelihood())
-
-
-def labelled(rows: Rows) -> Rows:
-    """Convert rows of a :func:`class_model` to rows of a :func:`labelled_model`."""
-    y = rows.y[1:] if len(rows.y) == 2 else rows.y
-    return Rows(rows.x, y.gt(0).to(y))
-
-
-def by_class(model: LatentGP) -> list[LatentGP]:
-    """Return a process for each class."""
-    processes = []
-    parts = model.train_targets, model.likelihood.noise, model.mean_module.constant.detach()
-    for y, noise, constant in zip(*parts, strict=True):
-        mean = ConstantMean().to(y).initialize(constant=constant)
-        processes.append(LatentGP(model.train_inputs[0], y, noise, mean, model.covar_module))
-    return processes
 
 
 def check_structures(structure: object) -> list[str | Kernel]:

@@ -34,7 +34,7 @@ class Targets:
     transform: Transform
     offset: float  # mean and standard deviation of the transformed targets
     scale: float
-    lowest: float  # range of the transformed targets, infinite for rates of counts
+    lowest: float  # range of the transformed targets
     highest: float
 
     @classmethod
@@ -47,8 +47,12 @@ class Targets:
             offset, scale = middle, (high - low) / _QUARTILES
         return cls(transform, offset, scale, float(scaled.min()), float(scaled.max()))
 
-    def rows(self, x: Tensor, y: np.ndarray, variance: np.ndarray) -> Rows:
-        """Return rows with standardised targets and, unless all are 0, known noise variances."""
+    def rows(self, x: Tensor, observed: np.ndarray) -> Rows:
+        """Return rows with standardised targets and, unless all are 0, known noise variances.
+
+        ``observed`` has targets, logarithms of exposures and known noise variances, ``3 x N``.
+        """
+        y, _, variance = observed
         noise = scaled_variance(self.transform, y, variance, self.scale)
         y = (self.transform.forward(y) - self.offset) / self.scale
         known_noise = torch.as_tensor(noise).to(x) if variance.any() else None
@@ -65,7 +69,7 @@ class Targets:
         Transformed values more than a standard deviation beyond both the targets of the fit and
         the median are clipped: under a logarithm, wide tails would dominate the moments.
         """
-        if self.transform.is_linear or np.isinf(self.lowest):
+        if self.transform.is_linear:
             return mixture.moments()
         median = self.transform.forward(mixture.quantile(0.5))
         lower = np.minimum(self.lowest, median) - self.scale
@@ -92,8 +96,7 @@ def candidates(option: str, y: np.ndarray, bounds: tuple[float, float] | None) -
 def choose_transform(
     transforms: Sequence[Transform],
     x: Tensor,
-    y: np.ndarray,
-    variance: np.ndarray,
+    observed: np.ndarray,
     *,
     seed: int,
     recipe: Recipe | None,
@@ -102,11 +105,12 @@ def choose_transform(
     """Return the first transform, or the one under which a kernel predicts held-out rows best.
 
     The second needs a mean log density that is higher by 2 standard errors. Inputs ``N x d`` are
-    standardised. Noise variances ``N`` (0 if unknown) are of targets ``N``. Options are of
+    standardised, and ``observed`` is as in :meth:`Targets.rows`. Options are of
     :func:`train_structures`.
     """
-    rows = np.random.default_rng(seed).permutation(len(y))[:_COMPARED_ROWS]
-    x, y, variance = x[rows], y[rows], variance[rows]
+    rows = np.random.default_rng(seed).permutation(len(x))[:_COMPARED_ROWS]
+    x, observed = x[rows], observed[:, rows]
+    y, _, variance = observed
     if len(transforms) == 1 or np.ptp(y) == 0:
         return transforms[0]
 
@@ -114,7 +118,7 @@ def choose_transform(
         targets = Targets.of(y, transform, robust=bool(variance.any()))
         results = train_structures(
             {"rbf": "rbf"},
-            targets.rows(x, y, variance),
+            targets.rows(x, observed),
             restarts=1,
             recipe=recipe or _QUICK,
             seed=seed,

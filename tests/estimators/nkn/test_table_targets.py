@@ -75,7 +75,8 @@ def test_a_transform_is_taken_if_held_out_targets_say_so():
     options = {"seed": 0, "recipe": SHORT, "budget": None, "cat_dims": ()}
     for targets, name in ((y, "log"), (10 + np.log(y), "identity")):
         both = [Transform(), LOG]
-        assert choose_transform(both, torch.tensor(X), targets, 0 * y, **options).name == name
+        observed = np.stack([targets, 0 * y, 0 * y])
+        assert choose_transform(both, torch.tensor(X), observed, **options).name == name
     assert candidates("auto", np.log(y), None) == [Transform()]  # negative
 
 
