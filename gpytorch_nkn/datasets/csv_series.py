@@ -39,8 +39,8 @@ def read_time_series(
 
     Args:
         path: The file, which gzip may have compressed.
-        time: Name of the time column, or names of the columns of its parts, such as year and month;
-            ``"rows"`` for row numbers; None for a column of dates, or of numbers that rise.
+        time: Name of the time column, or names of several columns, such as year and month.
+            ``"rows"`` counts the rows. None finds a column of dates or of increasing numbers.
         target: Name of the target column; None for the only other column of numbers.
         covariates: Names of columns of numbers that are also known for the future. Rows without a
             target after the last one with a target are the future.

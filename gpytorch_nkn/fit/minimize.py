@@ -77,8 +77,8 @@ class FlatParameters:
 
     Args:
         model: The model; its trainable parameters must have one dtype and device.
-        loss: Scalar loss of the model; ``None`` for the negative log posterior of an exact GP in
-            training mode, without autograd if :class:`TrainingLoss` supports the model.
+        loss: Scalar loss of the model. ``None`` is the negative log posterior of an exact GP in
+            training mode; no autograd is needed if :class:`TrainingLoss` supports the model.
         end: Time of the monotonic clock at which to stop.
 
     Attributes:

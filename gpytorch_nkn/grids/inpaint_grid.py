@@ -115,7 +115,7 @@ def inpaint(
     cells, the contrast around the hole and the disagreement of the interpolants. Thin parts of the
     holes (within 4 cells of a known cell) and wide parts have separate weights.
 
-    Use it for scratches, text, gaps in scans and sensors, and holes in textures; the content of a
+    Use it for scratches, text, gaps in scans and sensors, and holes in textures. The content of a
     large hole in a photograph cannot be inferred. A training step is cubic in the side lengths.
     Values are not clipped.
 

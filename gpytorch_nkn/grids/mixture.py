@@ -121,8 +121,8 @@ class Mixture:
 
         The mask selects the scored cells among the missing cells of the case. Without cells as near
         to known ones as the missing cells, the nearest are scored. The list is empty if distances
-        along a dimension are much shorter than in the holes: in a known row, cells show no errors
-        across it.
+        along a dimension are much shorter than in the holes. Cells of a known row then show no
+        errors across the row.
         """
         pairs = list(zip(self._cases[1:], self.blocks, strict=True))
         held = [(~self.missing & block)[case.missing] for case, block in pairs]

@@ -271,8 +271,8 @@ def decompose(
 
     Raises:
         TypeError: The model is of another class, or its likelihood is not Gaussian.
-        ValueError: An option is out of range, the model has no training data, its outcome transform
-            is not affine, or its covariance differs from its ``covar_module``.
+        ValueError: An option is out of range. Or the model has no training data, its outcome
+            transform is not affine, or its covariance differs from its ``covar_module``.
         NotImplementedError: Members differ in outcome scale, or a multitask prior is not supported.
     """
     gp = fitted_gp(model)

@@ -59,9 +59,8 @@ class NKNSingleTaskGP(ExactBaseGP):
     Raises:
         MemoryError: The covariance matrices do not fit into free memory.
         TypeError: ``structure`` is neither a name nor a kernel.
-        ValueError: ``structure`` is an unknown name, or does not fit the columns or the batch
-            shape; ``cat_dims`` are not columns of integers, or ``input_transform`` merges
-            categories.
+        ValueError: ``structure`` is unknown or does not fit the columns or the batch shape,
+            ``cat_dims`` are not columns of integers, or ``input_transform`` merges categories.
 
     Reference: Sun et al. (2018), Differentiable Compositional Kernel Learning for Gaussian
     Processes, section 5.3. The default differs, because with tens of points the paper's network,

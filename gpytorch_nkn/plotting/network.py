@@ -56,8 +56,8 @@ def plot_network(ax: Axes, network: NeuralKernelNetwork | ScaleKernel, *, x: Any
 
     Raises:
         TypeError: ``network`` is not a NeuralKernelNetwork, or ``x`` is not numerical.
-        ValueError: The network has a batch shape or several outputs per input, ``x`` has
-            too few columns, no column of ``x`` varies, or a value is not finite.
+        ValueError: The network has a batch shape or several outputs, ``x`` has too few columns or
+            none that varies, or a value is not finite.
     """
     check_kernel(network)
     inner, _ = unwrap_scales(network)

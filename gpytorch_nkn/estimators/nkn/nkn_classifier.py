@@ -82,9 +82,9 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
             calibrates the probabilities.
         model_: The member with the largest weight; its inputs are standardised columns. It has a
             Gaussian process for each class, whose targets are positive for rows of the class.
-        held_out_log_loss_: Mean log loss of held-out rows of the fit. With 15 or more rows, the
-            hyperparameters are learned without the held-out rows; the weights are learned from
-            them, so that the loss of new rows is somewhat larger.
+        held_out_log_loss_: Mean log loss of held-out rows of the fit. With 15 or more rows, they
+            determine the weights of the networks but not the hyperparameters. The loss of new rows
+            is therefore somewhat larger.
         held_out_: Labels ``N`` of the held-out rows, as indices in ``classes_``, and predicted
             class probabilities ``N x K``, without ``class_weight``.
 
@@ -317,8 +317,8 @@ def _scores(mean: Tensor, variance: Tensor) -> np.ndarray:
 def _pooling_weights(scores: np.ndarray, base: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return weights ``R`` of scores ``R x K x N``, added to base scores ``K x 1``.
 
-    They minimise the log loss, with normal priors: of their sum around 1, because a sum far above 1
-    overfits classes that are separable by chance, and of their fractions of the sum around
+    They minimise the log loss with two normal priors. The sum of weights is near 1, because a large
+    sum overfits classes that are separable by chance. Their fractions of the sum are near
     ``1 / R``, because the network that is best on few rows is often best by chance.
     """
     one_hot, count = np.eye(len(base))[labels].T, len(scores)

@@ -91,8 +91,8 @@ class NKNRegressor(ColumnPredictions):
     of the fit, periods by their start, and durations become days. NaT is a missing number.
 
     **Missing values.** Missing numbers (NaN, pandas' NA) are drawn from their distribution given
-    the other columns, and missing categories by their frequencies; ``fillna("missing")`` makes them
-    a category. Networks learn from the complete rows if these are at least half of all rows, or at
+    the other columns. Missing categories are drawn by frequency; ``fillna("missing")`` makes them a
+    category. Networks learn from the complete rows if these are at least half of all rows, or at
     least three per column plus three. Otherwise they use all rows, with expected values. Exact
     predictions also use incomplete rows, with additional noise: the variance of the function over
     the missing values. The prediction for an incomplete row is a mixture over 8 draws. Values must
@@ -130,12 +130,12 @@ class NKNRegressor(ColumnPredictions):
             and ``"tabular"`` and ``"spectral"`` for more rows. For one column it is ``"tabular"``
             alone; above 50 columns, ``"tabular"`` and ``"isotropic"``. Below 500 rows it includes
             ``"rbf"`` and ``"matern"``.
-        likelihood: ``"gaussian"``; ``"student_t"`` for targets with outliers, whose degrees of
-            freedom are learned; for counts, ``"poisson"`` or, if the variance exceeds the mean,
-            ``"negative_binomial"`` (``"poisson"`` then overfits). The process of counts is the
-            logarithm of their rate. All but ``"gaussian"`` use Laplace's approximation and at most
-            4,000 rows, with a warning if there are more; networks learn from 1,000. Missing values
-            of the fit then have their expected value, and ``"auto"`` does not transform targets.
+        likelihood: Use ``"student_t"``, with learned degrees of freedom, for targets with outliers.
+            Use ``"poisson"`` for counts, or ``"negative_binomial"`` if their variance exceeds the
+            mean (``"poisson"`` then overfits). The process of counts is the logarithm of their
+            rate. All but ``"gaussian"`` use Laplace's approximation and at most 4,000 rows, with a
+            warning if there are more; networks learn from 1,000. Missing values of the fit then
+            have their expected value, and ``"auto"`` does not transform targets.
         restarts: Number of starts of each network.
         y_transform: Transform of the targets: ``"identity"``, ``"log"``, ``"log1p"``, ``"sqrt"`` or
             ``"logit"``, as in :class:`.NKNForecaster`. For non-negative targets with a skewness
@@ -166,9 +166,9 @@ class NKNRegressor(ColumnPredictions):
         method_: ``"exact"`` or ``"sparse"``.
         y_offset_, y_scale_: Standardisation of the transformed targets.
         y_transform_: The transform of the targets.
-        incomplete_rows_: Number of rows of the fit with missing values, by use: ``"noisy"`` rows
-            have additional noise in predictions; ``"imputed"`` rows have expected values, and the
-            noise of ``model_`` includes the imputation error; ``"omitted"`` rows are not used.
+        incomplete_rows_: Number of rows of the fit with missing values, by use. ``"noisy"`` rows
+            have additional noise in predictions. ``"imputed"`` rows have expected values; the noise
+            of ``model_`` includes the imputation error. ``"omitted"`` rows are not used.
         heteroscedastic_: Whether the noise depends on the inputs.
         estimators_: Fitted regressors of several target columns, in place of the attributes above.
         target_names_: Names of these columns in a data frame, otherwise their numbers.

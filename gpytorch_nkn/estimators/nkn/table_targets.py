@@ -66,8 +66,8 @@ class Targets:
     def moments(self, mixture: PredictiveMixture) -> tuple[np.ndarray, np.ndarray]:
         """Return means and standard deviations ``M`` of a mixture.
 
-        Transformed values more than a standard deviation beyond both the targets of the fit and
-        the median are clipped: under a logarithm, wide tails would dominate the moments.
+        Transformed values are clipped one standard deviation beyond the targets of the fit and the
+        median. Otherwise wide tails would dominate the moments under a logarithm.
         """
         if self.transform.is_linear:
             return mixture.moments()

@@ -109,7 +109,7 @@ class Covariates:
 def covariate_frame(values: Any, times: pd.Index, name: str = "covariates") -> pd.DataFrame:
     """Convert covariates to columns of floats ``N x C`` at times ``N``; values may be missing.
 
-    Rows of a pandas object with dates, or dates in ISO 8601 as strings, are selected by date; other
+    Rows of a pandas object with dates, also as strings in ISO 8601, are selected by date. Other
     rows must be in order of time.
     """
     if values is None:

@@ -48,25 +48,25 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
     it has more than two values. An additional candidate ignores the covariates.
 
     Times may be irregular, repeat and have gaps. For a long series, the exact Gaussian processes
-    use a subset of the points, dense before the forecast origin and thinned farther back: 900
-    points for the hyperparameters, 500 for each rolling forecast and 4,000 for the forecast. All
-    are from the last 600 points, 24 horizons or four longest seasons, whichever is longest.
+    use 900 points for the hyperparameters, 500 for each rolling forecast and 4,000 for the
+    forecast. Points are dense before the forecast origin and thinned farther back. All are from the
+    last 600 points, 24 horizons or four longest seasons, whichever is longest.
 
     Args:
-        structure: ``"auto"`` for the candidates of ``quality``; ``"time_series"`` for the paper's
-            network, :meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.time_series`; or a network
-            over time and the standardised covariates, which is initialised from the data.
+        structure: ``"auto"`` for the candidates of ``quality``, ``"time_series"`` for the paper's
+            network (:meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.time_series`), or your own
+            network over time and the standardised covariates, initialised from the data.
         seasons: ``"auto"`` infers days, weeks and years from dates, or from the number of steps in
             a unit of time. Otherwise, periods in units of time (days for dates) or durations such
             as ``"7D"``, ``"24h"``, ``"1Y"``; an empty list for no season. The data must cover each
             period twice.
-        transform: Model the targets (``"identity"``) or a transform of them: ``"log"``, for
-            variation that grows with the level; ``"sqrt"`` (of counts plus 3/8); ``"logit"``, log
-            odds between ``bounds``; or ``"log1p"``, the logarithm of counts plus 1, or of other
-            targets plus the smallest positive one. ``"auto"`` compares the targets, square roots of
-            non-negative targets, logarithms of positive targets, and log odds if both bounds are
-            given. For counts with a mean or median below 10, it compares square roots and an
-            ordered probit (``"probit"`` in ``scores_``).
+        transform: Transform of the targets, ``"identity"`` for none. Use ``"log"`` if the variation
+            grows with the level. ``"sqrt"`` adds 3/8 to counts. ``"logit"`` is the log odds between
+            ``bounds``. ``"log1p"`` is the logarithm of counts plus 1, or of other targets plus the
+            smallest positive one. ``"auto"`` compares the targets, square roots of non-negative
+            targets, logarithms of positive targets, and log odds if both bounds are given. For
+            counts with a mean or median below 10, it compares square roots and an ordered probit
+            (``"probit"`` in ``scores_``).
         bounds: Lower and upper bound of targets and forecasts (``None`` or infinite for no bound),
             such as ``(0, 1)`` for fractions. ``None`` for 0 and no upper bound if targets are
             non-negative and the transform is not ``"identity"``. Bounds with targets on them have a

@@ -181,8 +181,8 @@ class SeriesPredictions(MixturePredictions, OnCPU):
             horizon, level, covariates: As in :meth:`forecast`.
             held_out: Later observations, indexed by time; without ``horizon``, the forecast is at
                 these times.
-            history: Number of observations shown; ``None`` for four times the length of the
-                forecast, or two seasons if a season has at most ten times its length.
+            history: Number of observations shown. ``None`` shows four times the length of the
+                forecast, or two seasons if a season is at most ten times as long as the forecast.
             ax: Axes to draw on; ``None`` for a new figure of pyplot.
         """
         check_is_fitted(self, "members_")

@@ -68,9 +68,8 @@ def evaluator_in_use() -> str:
         )
     return (
         "Networks of kernels are evaluated by PyTorch, which takes several times as long as "
-        "compiled code. To compile, install a C++ compiler and reinstall the package from source: "
-        "pip install --force-reinstall --no-deps --no-cache-dir --no-binary gpytorch_nkn "
-        "gpytorch_nkn (in a clone, -e . in place of the last name)."
+        "compiled code. To compile, install a C++ compiler and reinstall the package from a clone: "
+        "pip install --force-reinstall --no-deps --no-cache-dir -e ."
     )
 
 

@@ -24,8 +24,8 @@ Gradients = list[Tensor | None]
 class _Group(NamedTuple):
     """Primitives with the same formula, evaluated together, or one product.
 
-    They have columns ``G x d``, indices of each parameter in theta, ``G x 1`` or ``G x d``, indices
-    ``G`` of the output scales in theta, and the factors of a product.
+    ``columns`` is ``G x d``. ``indices`` are the positions of each parameter in theta, ``G x 1`` or
+    ``G x d``; ``scale`` has the positions ``G`` of the output scales.
     """
 
     formula: Formula

@@ -38,9 +38,9 @@ class GridLikelihood:
     compression). It is exact on a complete grid and if A is a multiple of the identity. The paper
     (equation 39) instead takes the M largest eigenvalues of :math:`A - \sigma^2 I`, times M / N,
     plus the noise. Its error per cell grows with :math:`-\log \rho` for short lengthscales, so
-    training on few observed cells learns white noise. At lengthscales of a few cells, both are too
-    large if one side of the grid is missing; for a regular lattice of observed cells, only the
-    paper's is accurate.
+    training on few observed cells learns white noise. If one side of the grid is
+    missing, both values are too large at lengthscales of a few cells. For a regular lattice of
+    observed cells, only the paper's is accurate.
 
     If cells have extra noise, let :math:`d_j` be the total noise variance of observed cell j, and
     d the harmonic mean of the :math:`d_j`. The determinant is then that of the noise d, times

@@ -275,8 +275,8 @@ class _Choice:
 class _Mixture:
     """Non-negative combinations ``B x O x C`` with constants ``B x O``.
 
-    A layer passes masses from inputs to outputs, and draws from outputs to inputs: ``masses`` maps
-    ``B x C`` to ``B x O``, and ``descend`` maps draws of output units to draws of input units.
+    ``masses`` maps masses of the inputs ``B x C`` to masses of the outputs ``B x O``. ``descend``
+    maps draws of output units to draws of input units.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None):

@@ -94,8 +94,8 @@ def fit_sparse_gp(
 ) -> SparseNKNGP:
     """Train a sparse GP in place; return it in eval mode.
 
-    Exact GPs of up to eight random blocks of 1,000 rows learn the hyperparameters first
-    (:func:`gpytorch_nkn.fit.fit_in_stages`), which takes seconds and leads near the optimum of the
+    Exact GPs of up to eight random blocks of 1,000 rows first learn the hyperparameters
+    (:func:`gpytorch_nkn.fit.fit_in_stages`). This takes seconds and leads near the optimum of the
     bound. L-BFGS then maximises the bound plus the log density of the priors over hyperparameters
     and, unless they are fixed, inducing points.
 

@@ -39,7 +39,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
         train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one variance per output.
         structure: A name, or a kernel to copy, as in :class:`NKNSingleTaskGP`.
         inducing_points: Points ``m x d`` (``... x m x d`` for a batch) in the space of transformed
-            inputs, or their number, at most the number of distinct rows, for cluster centres.
+            inputs. A number, at most that of distinct rows, selects cluster centres.
         learn_inducing_points: Train the inducing points.
         likelihood: ``None`` for a Gaussian likelihood with a weak log-normal prior on the noise
             variance, at least a millionth of the variance of standardised outcomes.
