@@ -44,6 +44,14 @@ def stationary():
     return series, NKNForecaster(horizon=400, **FAST).fit(series[:2000])
 
 
+def test_half_of_the_rows_are_the_last_ones_and_the_others_are_thinned():
+    seen = rows.view(5000, 4000, 500)
+    assert len(seen) == 500 and seen[0] >= 1000 and seen[-1] == 4999
+    steps = np.diff(seen)
+    assert (steps > 0).all() and (steps[-249:] == 1).all()
+    assert steps[:50].mean() > 2 * steps[200:249].mean()
+
+
 def test_intervals_of_a_stationary_series_do_not_widen(stationary):
     series, model = stationary
     found = model.forecast()
