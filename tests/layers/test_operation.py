@@ -79,7 +79,11 @@ def test_a_subclass_with_values_of_its_own_is_not_known():
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [((int, Operation.SUMS), "subclass of .*got <class 'int'>"), ((Square, "sums"), "got 'sums'")],
+    [
+        ((int, Operation.SUMS), "subclass of .*got <class 'int'>"),
+        (("Square", Operation.SUMS), "subclass of .*got 'Square'"),
+        ((Square, "sums"), "got 'sums'"),
+    ],
 )
 def test_what_is_no_row_is_named(arguments, message):
     with pytest.raises(TypeError, match=message):
