@@ -3,7 +3,7 @@ import torch
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
 
-from gpytorch_nkn.fit import Recipe, fit_best_of, fit_in_stages, in_stages
+from gpytorch_nkn.fit import FlatParameters, Recipe, fit_best_of, fit_in_stages, in_stages
 from gpytorch_nkn.fit.objective import Objective
 from gpytorch_nkn.models import NKNSingleTaskGP
 from tests.fit.models import network_model, rbf_model
@@ -76,6 +76,21 @@ def test_parameters_of_the_first_stage_ignore_held_out_rows():
     start, mask = result.before_held_out(0)
     torch.testing.assert_close(dict(start.state_dict()), dict(again.held_out[0].parameters))
     assert start is not result.members[0] and set(mask.nonzero()[0]) == set(first.tolist())
+
+
+@pytest.mark.parametrize("stage", ["first", "last"])
+def test_ctrl_c_in_a_stage_is_recorded(stage, monkeypatch):
+    evaluate = FlatParameters.evaluate
+
+    def interrupted(self):
+        is_last = self._module.train_targets.numel() == 30
+        if is_last == (stage == "last") and (is_last or self.evaluations == 3):
+            raise KeyboardInterrupt
+        return evaluate(self)
+
+    monkeypatch.setattr(FlatParameters, "evaluate", interrupted)
+    result = fit_in_stages(rbf_over(30), restarts=1, recipe=SHORT)
+    assert result.interrupted and result.restarts[0].status == "interrupted"
 
 
 def test_many_rows_are_trained_as_independent_blocks():
