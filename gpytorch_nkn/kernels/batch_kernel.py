@@ -25,6 +25,7 @@ __all__ = [
     "constrained",
     "expand_kernel_batch",
     "index_kernel_batch",
+    "least_columns",
 ]
 
 K = TypeVar("K", bound=Kernel)
@@ -138,6 +139,16 @@ def check_columns(kernel: Kernel, x: Tensor, number: int | None) -> None:
             f"{type(kernel).__name__} is for {number} input columns, got inputs of shape "
             f"{tuple(x.shape)}: create it for {x.size(-1)}, or select columns by active_dims."
         )
+
+
+def least_columns(kernel: Kernel) -> int:
+    """Return a number of input columns that a kernel and its parts accept."""
+    columns = 1
+    for part in kernel.modules():
+        if isinstance(part, Kernel):
+            active = () if part.active_dims is None else part.active_dims.tolist()
+            columns = max(columns, part.ard_num_dims or 1, *(column + 1 for column in active))
+    return columns
 
 
 def constrained(name: str, meaning: str) -> Any:

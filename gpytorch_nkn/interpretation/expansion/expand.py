@@ -36,7 +36,7 @@ from gpytorch_nkn.interpretation.expansion.terms import (
 )
 from gpytorch_nkn.interpretation.source import FittedGP, Source, source_of
 from gpytorch_nkn.interpretation.units import Units
-from gpytorch_nkn.kernels import ComplexKernel, NeuralKernelNetwork, own_spec
+from gpytorch_nkn.kernels import ComplexKernel, NeuralKernelNetwork, least_columns, own_spec
 from gpytorch_nkn.layers import Operation, operation_of
 
 __all__ = ["expand", "expand_source", "with_posterior_shares"]
@@ -309,13 +309,9 @@ def _sample_inputs(source: Source | FittedGP) -> Tensor:
         columns = source.inputs.reshape(-1, rows, source.inputs.size(-1))
         ends = torch.cat([columns.argmin(1), columns.argmax(1)]).flatten().cpu()
         return source.inputs[..., torch.cat([chosen, ends]).unique().to(columns.device), :]
-    dims = [1]
-    for module in source.kernel.modules():
-        if isinstance(module, Kernel):
-            active = () if module.active_dims is None else module.active_dims.tolist()
-            dims += [module.ard_num_dims or 1, *(column + 1 for column in active)]
     parameter = next(source.kernel.parameters(), torch.zeros(1))
-    return torch.zeros(1, max(dims), dtype=parameter.dtype, device=parameter.device)
+    width = least_columns(source.kernel)
+    return torch.zeros(1, width, dtype=parameter.dtype, device=parameter.device)
 
 
 def with_posterior_shares(expansion: Expansion, gp: FittedGP) -> Expansion:
