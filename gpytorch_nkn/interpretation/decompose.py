@@ -181,12 +181,9 @@ class Decomposition:
         """
         last, length = float(self.gp.time.max()), self.gp.time_span(horizon)
         past = last + np.linspace(0, length, _FORECAST_POINTS + 1)[1:]
-        curves, _ = self.curves_at(past if length else past[:0], labels=True)
-        return curves
+        return self.curves_at(past if length else past[:0])[0]
 
-    def curves_at(
-        self, past: np.ndarray, *, labels: bool = False
-    ) -> tuple[list[ComponentCurve], ComponentCurve]:
+    def curves_at(self, past: np.ndarray) -> tuple[list[ComponentCurve], ComponentCurve]:
         """Return curves that continue to inputs ``M`` after the data, and their sum at the data."""
         gp = self.gp
         if not gp.is_series or gp.targets.dim() > 1:
@@ -219,11 +216,11 @@ class Decomposition:
             data = times, mean[at_train] + leftover
             return ComponentCurve(label, x, mean, mean - half, mean + half, data, boundary)
 
-        names = [component.name if labels else "" for component in self.components]
         end = len(grid) - len(past)
         mean = means.sum(0)[:end]
         half = Z95 * posterior.total_variance.sqrt().double().cpu().numpy()[:end]
         total = ComponentCurve("", x[:end], mean, mean - half, mean + half, (times, y), None)
+        names = [component.name for component in self.components]
         return list(map(curve, names, means, halves)), total
 
     def _shifts(self, groups: Sequence[Any]) -> Tensor:

@@ -158,11 +158,9 @@ def _slices(
     """Return ``k(x, x0)`` of all units along a window with few oscillations of important units."""
 
     def slices(width: float, count: int) -> list[np.ndarray]:
-        ramp = torch.linspace(0, 1, count, dtype=torch.float64, device="cpu")
-        positions = _ORIGIN * (1 - width) + width * ramp
-        path = (low.double().cpu() + positions.unsqueeze(-1) * (high - low).double().cpu()).to(low)
-        origin = (low + _ORIGIN * (high - low)).unsqueeze(0)
-        return [v[..., 0].numpy() for v in unit_values(network, path, origin)]
+        positions = _ORIGIN * (1 - width) + width * torch.linspace(0, 1, count).to(low)
+        path = low + torch.cat([positions, positions.new_tensor([_ORIGIN])]).outer(high - low)
+        return [v[..., 0].numpy() for v in unit_values(network, path[:-1], path[-1:])]
 
     window = 1.0
     for values, sizes in zip(slices(1.0, _COUNTING_POINTS), importance, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -31,7 +31,6 @@ __all__ = [
     "as_gpytorch",
     "as_network",
     "find_candidates",
-    "fitted_parts",
     "gpytorch_sum",
     "product_key",
     "shorter",
@@ -113,30 +112,25 @@ def _gpytorch_product(part: Part) -> Kernel:
     return scaled
 
 
-def as_network(parts: Sequence[Part], like: Tensor) -> NeuralKernelNetwork:
-    """Return an equivalent network, which trains several times as fast as GPyTorch's kernels."""
+def as_network(
+    parts: Sequence[Part], like: Tensor
+) -> tuple[NeuralKernelNetwork, Callable[[], tuple[Part, ...]]]:
+    """Return an equivalent network, and a function that returns the parts as it has trained them.
+
+    The network trains several times as fast as GPyTorch's kernels.
+    """
     unit: Any = constant_kernel(1.0).to(like)
     unit.raw_constant.requires_grad_(False)
-    groups = [part.factors or (unit,) for part in parts]
-    primitives = [deepcopy(factor) for group in groups for factor in group]
+    factors = [deepcopy(part.factors) for part in parts]
+    groups = [group or (unit,) for group in factors]
     last = Linear(len(parts), 1, bias=False).to(like)
     last.weight = torch.tensor([[part.weight for part in parts]], dtype=torch.float64)
     layers: list[Layer] = [last]
-    if len(primitives) > len(parts):
-        layers.insert(0, Product(len(primitives), len(parts), groups=list(map(len, groups))))
-    return NeuralKernelNetwork(primitives, layers).to(like)
-
-
-def fitted_parts(network: NeuralKernelNetwork, parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Return the parts of :func:`as_network` with their trained parameters."""
-    last = network.layers[-1]
-    assert isinstance(last, Linear)
-    learned = iter([deepcopy(kernel) for kernel in network.primitives])
-    result = []
-    for weight, part in zip(last.weight.detach()[0].tolist(), parts, strict=True):
-        factors = tuple(next(learned) for _ in part.factors or (None,))
-        result.append(Part(weight, factors if part.factors else ()))
-    return tuple(result)
+    if sum(map(len, groups)) > len(parts):
+        sizes = list(map(len, groups))
+        layers.insert(0, Product(sum(sizes), len(parts), groups=sizes))
+    network = NeuralKernelNetwork(list(chain.from_iterable(groups)), layers).to(like)
+    return network, lambda: tuple(map(Part, last.weight.detach()[0].tolist(), factors))
 
 
 def shorter(part: Part) -> Iterator[Part]:

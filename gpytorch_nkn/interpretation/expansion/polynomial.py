@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import islice
 
 import numpy as np
 import torch
@@ -48,19 +50,12 @@ class Polynomials:
 
     def product(self, groups: Sequence[int], bounds: Bounds) -> Polynomials:
         """Return products of adjacent groups of these sizes."""
-        sizes = torch.tensor(groups, device=self.weights.device)
-        starts = sizes.cumsum(0) - sizes
-        parts, order = [], []
-        for size in sorted(set(groups)):
-            units = (sizes == size).nonzero().flatten()
-            rows = [self.weights[..., starts[units] + i, :] for i in range(size)]
-            result, *others = [Polynomials(self.exponents, row) for row in rows]
-            for factor in others:
-                result = result.times(factor, bounds)
-            parts.append(result)
-            order.append(units)
-        stacked = stack(parts)
-        return Polynomials(stacked.exponents, stacked.weights[..., torch.cat(order).argsort(), :])
+        units = iter([Polynomials(self.exponents, row) for row in self.weights.split(1, dim=-2)])
+        products = [
+            reduce(lambda left, right: left.times(right, bounds), islice(units, size))
+            for size in groups
+        ]
+        return stack(products).prune(bounds)
 
     def times(self, other: Polynomials, bounds: Bounds) -> Polynomials:
         """Return elementwise products."""

@@ -28,7 +28,6 @@ from gpytorch_nkn.interpretation.expansion.candidates import (
     Part,
     as_network,
     find_candidates,
-    fitted_parts,
     gpytorch_sum,
     product_key,
     shorter,
@@ -257,7 +256,7 @@ class _Search:
 
     def _fit(self, state: _State, parts: Sequence[Part], iterations: int) -> _State:
         """Refit all hyperparameters, starting at the parts and the state's mean and noise."""
-        network = as_network(parts, state.model.train_targets)
+        network, trained = as_network(parts, state.model.train_targets)
         model = copy_model(state.model, network).train()
         try:
             flat = FlatParameters(model)
@@ -265,7 +264,7 @@ class _Search:
                 lbfgs(flat, iterations, lambda: None)
             finally:
                 flat.release()
-            learned = fitted_parts(network, parts)
+            learned = trained()
             with torch.no_grad():
                 mean, covariance = noisy_prior(model)
                 loss = gaussian_negative_log_likelihood(covariance, model.train_targets - mean)

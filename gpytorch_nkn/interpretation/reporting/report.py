@@ -99,22 +99,19 @@ class Report(Findings):
             kernel = Block(*terms, is_folded=True)
             return [Block("Summary", self.summary), *effects, self.checking(), kernel]
         note = render("note_components")
+        caption = "The data, and the sum of all components with its 95 % interval."
+        labels = {"data_label": "data", "mean_label": self._centre}
+        whole = self._curve(self.fit, "The whole series", caption, self._y_label(), **labels)
         parts = [self._component(*pair) for pair in enumerate(self.sections, 1)]
         sentences = () if self.effects is None else describe_effects(self.effects, self.units)
         return [
-            Block("Summary", self.summary, figures=(self._whole(self.fit),)),
+            Block("Summary", self.summary, figures=(whole,)),
             *self.effect_blocks(self._scale(), sentences),
             Block("Components", note=note, table=self._explained(), parts=parts),
             *([] if self.forecast is None else [self._continuation(self.forecast)]),
             self.checking(),
             Block(*terms),
         ]
-
-    def _whole(self, fit: ComponentCurve) -> Sketch:
-        caption = "The data, and the sum of all components with its 95 % interval."
-        centre = "mean" if self.units.link is None else "median"
-        labels = {"y_label": self._y_label(), "data_label": "data", "mean_label": centre}
-        return self._curve(fit, "The whole series", caption, labels)
 
     def _explained(self) -> list[tuple[str, str, str]]:
         """Return a table of the variance that the first components explain, and their error."""
@@ -130,17 +127,16 @@ class Report(Findings):
     def _component(self, number: int, section: Section) -> Block:
         text = f"Component {number}: {section.title}"
         caption = "Points: the mean of this component plus the residuals of the model."
-        figure = self._curve(section.curve, text, caption, {"y_label": literal(self._scale())})
+        figure = self._curve(section.curve, text, caption, literal(self._scale()))
         sentences = (*section.sentences, f"Terms: {section.terms}")
         return Block(f"{number}. {section.title}", sentences, figures=(figure,))
 
     def _curve(
-        self, curve: ComponentCurve, text: str, caption: str, labels: dict[str, str]
+        self, curve: ComponentCurve, text: str, caption: str, y_label: str, **labels: str
     ) -> Sketch:
-        labels["x_label"] = self._x_label()
-        return Sketch(
-            text, lambda ax: plotting.plot_components([ax], [curve], **labels), caption=caption
-        )
+        labels |= {"x_label": self._x_label(), "y_label": y_label}
+        shown = [replace(curve, label="")]  # the heading has the label
+        return Sketch(text, lambda ax: plotting.plot_components([ax], shown, **labels), caption)
 
     def _continuation(self, forecast: Forecast) -> Block:
         begin = forecast.x[0] - _HISTORY * (forecast.x[-1] - forecast.x[0])
@@ -153,11 +149,14 @@ class Report(Findings):
                 y_label=self._y_label(),
             )  # fmt: skip
 
-        centre = "mean" if self.units.link is None else "median"
         counts = self.units.targets == "the rate"
-        note = render("note_continuation", centre=centre, counts=counts)
+        note = render("note_continuation", centre=self._centre, counts=counts)
         figure = Sketch("Continuation of the series, with its interval", paint)
         return Block("Continuation", note=note, figures=(figure,))
+
+    @property
+    def _centre(self) -> str:
+        return "mean" if self.units.link is None else "median"
 
     def _x_label(self) -> str:
         is_date = np.issubdtype(self.x.dtype, np.datetime64)

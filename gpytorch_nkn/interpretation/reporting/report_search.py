@@ -219,7 +219,10 @@ def report_search(
                 strict=True,
             )
         ]
-    skill = _skill(values, loo.mean)
+    size = values.size
+    total = np.square(size / (size - 1) * (values - values.mean())).sum()
+    # the fraction of variance that leave-one-out predictions explain
+    skill = float(1 - np.square(values - loo.mean).sum() / total) if total > 0 else math.nan
     report = SearchReport(
         title=title,
         summary=(),
@@ -376,13 +379,6 @@ def _checks(z: np.ndarray, skill: float) -> list[str]:
         bias=bias if leans else 0,
         skill=skill,
     )
-
-
-def _skill(values: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the fraction of variance that leave-one-out predictions explain."""
-    size = values.size
-    total = np.square(size / (size - 1) * (values - values.mean())).sum()
-    return float(1 - np.square(values - predicted).sum() / total) if total > 0 else math.nan
 
 
 def _value_text(value: float, change: float) -> str:

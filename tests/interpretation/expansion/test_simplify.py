@@ -19,7 +19,6 @@ from gpytorch_nkn.interpretation.expansion.candidates import (
     Part,
     as_gpytorch,
     as_network,
-    fitted_parts,
     gpytorch_sum,
 )
 from gpytorch_nkn.interpretation.expansion.simplify import simplify
@@ -208,7 +207,7 @@ def test_network_and_stock_kernel_have_the_value_of_the_formula():
     d, product = (x - z.T).numpy(), (x @ z.T).numpy()
     rbf = squared_exponential(d, 0.7)
     expected = 0.5 * periodic(d, 0.9, 0.6) * rbf + 2 * product + 0.3 + 0.1 * product**2 * rbf
-    network, gpytorch = as_network(parts, LIKE), gpytorch_sum(parts, LIKE)
+    (network, trained), gpytorch = as_network(parts, LIKE), gpytorch_sum(parts, LIKE)
     for kernel in (network, gpytorch):
         torch.testing.assert_close(kernel(x, z).to_dense(), torch.as_tensor(expected))
         assert kernel(x).to_dense().shape == (6, 6)
@@ -216,7 +215,7 @@ def test_network_and_stock_kernel_have_the_value_of_the_formula():
     assert [part.num_parameters for part in parts] == [4, 1, 1, 2]
     free = sum(p.numel() for p in gpytorch.parameters() if p.requires_grad)
     assert free == sum(p.numel() for p in network.parameters() if p.requires_grad) == 8
-    again = gpytorch_sum(fitted_parts(network, parts), LIKE)
+    again = gpytorch_sum(trained(), LIKE)
     torch.testing.assert_close(again(x, z).to_dense(), torch.as_tensor(expected))
 
 
