@@ -71,9 +71,7 @@ class FeaturePredictionStrategy(BatchPredictionStrategy, LinearPredictionStrateg
         if not isinstance(test_test_covar, LazyEvaluatedKernelTensor):
             return super().exact_prediction(test_mean, test_test_covar, test_train_covar)
         kernel, x = test_test_covar.kernel, test_test_covar.x1
-        features = feature_function(kernel)
-        assert features is not None
-        values, omitted = features(x)
+        values, omitted = self.features(x)
         values = values.to(test_mean)
         mean_cache, factor = self.mean_covar_cache
         root = solve_lower(factor, values.mT).mT
@@ -90,23 +88,39 @@ class FeaturePredictionStrategy(BatchPredictionStrategy, LinearPredictionStrateg
             covariance = covariance + DelayedMatrix(omitted.to(test_mean), residual)
         return test_mean + (values @ mean_cache).squeeze(-1), covariance
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_memoize_cache": {}}  # functions of the original kernel
+
+    @property
+    def _records_gradients(self) -> torch.set_grad_enabled:
+        # fantasies read the caches, and their data may need gradients for the candidates
+        operator: Any = self.train_prior_dist.lazy_covariance_matrix
+        fantasies = operator.x1.requires_grad or self.train_labels.requires_grad
+        differentiable = settings.detach_test_caches.off() or fantasies
+        return torch.set_grad_enabled(differentiable and torch.is_grad_enabled())
+
+    @property
+    @cached(name="features")
+    def features(self) -> Features:
+        """Map of the kernel, whose factorisation at inducing points all predictions share."""
+        operator: Any = self.train_prior_dist.lazy_covariance_matrix
+        assert isinstance(operator, LazyEvaluatedKernelTensor)
+        with self._records_gradients:
+            features = feature_function(operator.kernel)
+        assert features is not None
+        return features
+
     @property
     @cached(name="mean_covar_cache")
     def mean_covar_cache(self) -> tuple[Tensor, Tensor]:
         """Posterior mean ``... x P x 1`` of the weights, and Cholesky factor of their precision."""
         operator: Any = self.train_prior_dist.lazy_covariance_matrix
-        assert isinstance(operator, LazyEvaluatedKernelTensor)
-        features = feature_function(operator.kernel)
-        assert features is not None
         residual = self.train_labels - self.train_prior_dist.mean
         noise = self.lik_train_train_covar._diag_tensor.diagonal(dim1=-1, dim2=-2)
         if settings.observation_nan_policy.value() != "ignore":
             missing = self.train_labels.isnan()
             residual = residual.masked_fill(missing, 0.0)
             noise = noise.masked_fill(missing, torch.inf)
-        # fantasies read this cache, and their data may need gradients for the candidates
-        fantasies = operator.x1.requires_grad or self.train_labels.requires_grad
-        differentiable = settings.detach_test_caches.off() or fantasies
-        with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
-            mean, factor = low_rank_posterior(features, operator.x1, residual, noise)
+        with self._records_gradients:
+            mean, factor = low_rank_posterior(self.features, operator.x1, residual, noise)
         return mean.unsqueeze(-1).to(residual), factor.to(residual)

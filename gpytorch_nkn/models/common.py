@@ -21,7 +21,6 @@ from gpytorch_nkn.linalg import check_finite, check_tensors
 
 __all__ = [
     "check_codes_kept",
-    "check_forward",
     "check_likelihood",
     "check_noise",
     "check_support",
@@ -140,26 +139,6 @@ def check_support(name: str, targets: Tensor, likelihood: Likelihood, shape: tor
         raise ValueError(
             f"{name} must hold outcomes that the likelihood allows, got values from "
             f"{targets.min():.4g} to {targets.max():.4g} for {type(likelihood).__name__}: {reason}."
-        )
-
-
-def check_forward(model: Any) -> None:
-    """Raise an error for calls of ``forward`` that are correct only for an exact GP.
-
-    Features at inducing points omit a part of the prior variances. BoTorch's ``loo_cv`` calls
-    ``forward`` in eval mode, and its standard deviations could be half of the correct ones; other
-    callers use ``gpytorch.settings.prior_mode``. With masked targets, GPyTorch ignores the bound.
-    """
-    if model.training and settings.observation_nan_policy.value() == "mask":
-        raise NotImplementedError(
-            f"{type(model).__name__} with inducing points does not support "
-            "observation_nan_policy('mask') in training mode."
-        )
-    if not model.training and settings.prior_mode.off():
-        raise NotImplementedError(
-            f"{type(model).__name__} with inducing points does not support forward in eval mode, "
-            "which loo_cv calls: call the model, or predict held-out rows by "
-            "botorch.cross_validation.batch_cross_validation."
         )
 
 

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import torch
 from botorch.models.utils.inducing_point_allocators import GreedyVarianceReduction
+from gpytorch import settings
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
+from gpytorch.lazy import LazyEvaluatedKernelTensor
+from linear_operator.operators import LinearOperator, ZeroLinearOperator
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels import FeatureKernel, cluster_centers
 from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.linalg import Features, check_counts, check_finite, factorize_inducing
 from gpytorch_nkn.mlls import exact_log_density
+from gpytorch_nkn.models.base_gp import ExactBaseGP
 
 __all__ = [
+    "FeatureGP",
     "InducingFeatureKernel",
-    "LowRankNormal",
     "inducing_features",
     "select_inducing_points",
     "unfold_columns",
@@ -186,7 +191,7 @@ def unfold_columns(columns: Tensor, shape: torch.Size) -> Tensor:
     return columns.movedim(tuple(range(-1 - extra, -1)), tuple(range(extra)))
 
 
-class LowRankNormal(MultivariateNormal):
+class _LowRankNormal(MultivariateNormal):
     """Normal distribution whose density uses the low rank of its covariance.
 
     GPyTorch's class does not, because BoTorch disables its structured densities globally.
@@ -195,3 +200,75 @@ class LowRankNormal(MultivariateNormal):
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density at a value ``... x n``; Titsias' bound with inducing points."""
         return exact_log_density(self, value)
+
+
+class FeatureGP(ExactBaseGP):
+    """Exact GP that trains and predicts with the features of its kernel, if the kernel has any.
+
+    With features at inducing points, the log density of the prior is Titsias' bound.
+    """
+
+    def _chunk_width(self) -> int:
+        is_dense = not isinstance(self.covar_module, FeatureKernel)
+        return self.train_targets.size(-1) if is_dense else self.covar_module.feature_dim
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """Return the prior at inputs ``... x n x d``, whose density uses the low rank.
+
+        Features at inducing points omit a part of the prior variances. BoTorch's ``loo_cv`` calls
+        ``forward`` in eval mode, and its standard deviations could be half of the correct ones;
+        other callers use ``gpytorch.settings.prior_mode``. With masked targets, GPyTorch ignores
+        the bound.
+
+        Raises:
+            NotImplementedError: The kernel has inducing points, and the call is one of these.
+        """
+        name, is_sparse = type(self).__name__, getattr(self.covar_module, "has_residual", False)
+        if is_sparse and self.training and settings.observation_nan_policy.value() == "mask":
+            raise NotImplementedError(
+                f"{name} with inducing points does not support observation_nan_policy('mask') in "
+                "training mode."
+            )
+        if is_sparse and not self.training and settings.prior_mode.off():
+            raise NotImplementedError(
+                f"{name} with inducing points does not support forward in eval mode, which loo_cv "
+                "calls: call the model, or predict held-out rows by "
+                "botorch.cross_validation.batch_cross_validation."
+            )
+        return self._prior(self.transform_inputs(x) if self.training else x)
+
+    def _prior(self, x: Tensor) -> MultivariateNormal:
+        """Return the prior at transformed inputs ``... x n x d``.
+
+        GPyTorch's setting for lazy covariances is not used, because it acts on all threads.
+        """
+        kernel, mean = self.covar_module, self.mean_module(x)
+        if (columns := kernel.active_dims) is not None:  # of a kernel of `simplify`
+            x = x.index_select(-1, columns)
+        return _LowRankNormal(mean, LazyEvaluatedKernelTensor(x, x, kernel=kernel))
+
+    def _get_train_prior_distribution(
+        self, train_inputs: Iterable[Tensor], **kwargs: Any
+    ) -> MultivariateNormal:
+        return self._prior(*train_inputs)
+
+    def get_fantasy_model(self, *args: Any, **kwargs: Any) -> Any:
+        """As in GPyTorch."""
+        with settings.prior_mode():
+            return super().get_fantasy_model(*args, **kwargs)
+
+    def _get_test_prior_mean_and_covariances(
+        self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
+    ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
+        """Evaluate as in the base class; features of low rank need no training covariances."""
+        (train,), (test,) = train_inputs, test_inputs
+        if not isinstance(self.covar_module, FeatureKernel):
+            return (*self._test_prior(train, test)[:-1], _LowRankNormal)
+        batch_shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
+        prior = self._prior(test.expand(*batch_shape, *test.shape[-2:]))
+        unused = ZeroLinearOperator(
+            *prior.batch_shape, test.size(-2), train.size(-2), dtype=test.dtype, device=test.device
+        )
+        covariance = prior.lazy_covariance_matrix
+        size = test.shape[-2:-1]
+        return prior.loc, covariance, unused, prior.batch_shape, size, MultivariateNormal

@@ -241,7 +241,7 @@ def _update_at_inducing_points(
     model: SparseNKNGP, _: GaussianLikelihood, *, sample_values: Tensor
 ) -> GeneralizedLinearPath:
     """Return the update from prior draws ``samples x batch x m`` to draws of inducing values."""
-    posterior, points = model.posterior_of_inducing_values(), model.inducing_points
+    posterior, points = model.collapsed().posterior(), model.inducing_points
     white = posterior.mean + (
         posterior.root @ torch.randn_like(sample_values).double().unsqueeze(-1)
     ).squeeze(-1)

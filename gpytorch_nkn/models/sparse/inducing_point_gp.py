@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-import torch
-from botorch.settings import propagate_grads
-from gpytorch import settings
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
@@ -14,13 +11,7 @@ from gpytorch_nkn.linalg import broadcasts, check_counts
 from gpytorch_nkn.models.inducing_points import select_inducing_points
 from gpytorch_nkn.models.structure import check_columns, check_scale
 
-__all__ = ["InducingPointGP", "gradients_of_caches"]
-
-
-def gradients_of_caches() -> torch.set_grad_enabled:
-    """Disable gradients of caches, unless a setting of GPyTorch or BoTorch requires them."""
-    wanted = settings.detach_test_caches.off() or propagate_grads.on()
-    return torch.set_grad_enabled(torch.is_grad_enabled() and wanted)
+__all__ = ["InducingPointGP"]
 
 
 class InducingPointGP:
@@ -53,6 +44,3 @@ class InducingPointGP:
         )
 
     fantasize = get_fantasy_model = condition_on_observations
-
-    def _chunk_width(self: Any) -> int:
-        return self.inducing_points.size(-2)

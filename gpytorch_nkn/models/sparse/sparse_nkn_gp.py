@@ -8,24 +8,21 @@ import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.types import DEFAULT, _DefaultType
-from gpytorch import settings
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
-from gpytorch_nkn.models.base_gp import ExactBaseGP
-from gpytorch_nkn.models.common import check_forward, check_likelihood, make_likelihood
-from gpytorch_nkn.models.inducing_points import InducingFeatureKernel, LowRankNormal
-from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP, WhitenedPosterior
-from gpytorch_nkn.models.sparse.inducing_point_gp import InducingPointGP, gradients_of_caches
+from gpytorch_nkn.models.common import check_likelihood, make_likelihood
+from gpytorch_nkn.models.inducing_points import FeatureGP, InducingFeatureKernel
+from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP
+from gpytorch_nkn.models.sparse.inducing_point_gp import InducingPointGP
 from gpytorch_nkn.models.structure import make_kernel
 
 __all__ = ["SparseNKNGP"]
 
 
-class SparseNKNGP(InducingPointGP, ExactBaseGP):
+class SparseNKNGP(InducingPointGP, FeatureGP):
     r"""Sparse GP with inducing points (SGPR), for thousands to tens of thousands of rows.
 
     Titsias' approximation uses the distribution of the function values at m inducing points that is
@@ -67,8 +64,6 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
         >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
         >>> mean, variance = model.predict(train_X, observation_noise=True)
     """
-
-    prediction_strategy: Any  # GPyTorch's cache of predictions holds a WhitenedPosterior
 
     def __init__(
         self,
@@ -133,23 +128,6 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
         """Return a lower bound ``...`` of the log marginal likelihood of transformed outcomes."""
         return self.collapsed().bound()
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state without caches, because caches with gradients cannot be copied."""
-        return {**self.__dict__, "prediction_strategy": None}
-
-    def __call__(self, *args: Any, **kwargs: Any) -> MultivariateNormal:
-        """Return the prior in training mode, and the posterior in eval mode."""
-        if self.training or settings.prior_mode.on() or self.train_inputs is None:
-            return super().__call__(*args, **kwargs)
-        (x,) = args
-        return self.posterior_of_inducing_values().joint(x)
-
-    def forward(self, x: Tensor) -> MultivariateNormal:
-        """Return the low-rank prior at inputs ``... x n x d``, whose log density is the bound."""
-        check_forward(self)
-        prior = super().forward(x)
-        return LowRankNormal(prior.loc, prior.lazy_covariance_matrix)
-
     def subset_output(self, idcs: list[int]) -> Any:
         """Return the model of some of the outputs, which share the inducing points."""
         subset, points = super().subset_output(idcs), self.inducing_points.detach().clone()
@@ -157,10 +135,3 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
             points = points.squeeze(-3)  # the dimension of outputs
         subset.inducing_points.data = points
         return subset
-
-    def posterior_of_inducing_values(self) -> WhitenedPosterior:
-        """Return the distribution of whitened function values at the inducing points."""
-        if self.prediction_strategy is None:
-            with gradients_of_caches():
-                self.prediction_strategy = self.collapsed().posterior()
-        return self.prediction_strategy

@@ -12,7 +12,9 @@ from botorch.fit import _fit_fallback_approximate
 from botorch.models import SingleTaskVariationalGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.settings import propagate_grads
 from botorch.utils.types import DEFAULT, _DefaultType
+from gpytorch import settings
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import (
@@ -39,7 +41,7 @@ from gpytorch_nkn.models.common import (
     outcome_transform_for,
 )
 from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP, WhitenedPosterior
-from gpytorch_nkn.models.sparse.inducing_point_gp import InducingPointGP, gradients_of_caches
+from gpytorch_nkn.models.sparse.inducing_point_gp import InducingPointGP
 from gpytorch_nkn.models.structure import make_kernel
 
 __all__ = ["VariationalNKNGP"]
@@ -206,6 +208,9 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
             )
         return super().posterior(X, output_indices, observation_noise, posterior_transform)
 
+    def _chunk_width(self) -> int:
+        return self.inducing_points.size(-2)
+
     def _is_plain(self, mll: MarginalLogLikelihood) -> bool:
         """Return whether ``mll`` is the evidence lower bound of all rows."""
         return (
@@ -351,7 +356,8 @@ class _CachedVariationalStrategy(VariationalStrategy):
     @property
     @cached(name="whitened_posterior")
     def _posterior(self) -> WhitenedPosterior:
-        with gradients_of_caches():
+        wanted = settings.detach_test_caches.off() or propagate_grads.on()
+        with torch.set_grad_enabled(torch.is_grad_enabled() and wanted):
             prior = self.model.covar_module, self.model.mean_module, self.inducing_points
             factor, _ = factorize_inducing(prior[0](self.inducing_points).to_dense())
             mean = self._variational_distribution.variational_mean.double()

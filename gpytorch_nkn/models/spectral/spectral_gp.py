@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.types import DEFAULT, _DefaultType
-from gpytorch import settings
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
-from gpytorch.lazy import LazyEvaluatedKernelTensor
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
-from linear_operator.operators import LinearOperator, ZeroLinearOperator
 from torch import Tensor
 
 from gpytorch_nkn.kernels import BatchPredictionStrategy, FeatureKernel, NonStationarySpectralKernel
 from gpytorch_nkn.linalg import check_counts, check_flags
-from gpytorch_nkn.models.base_gp import ExactBaseGP
-from gpytorch_nkn.models.common import check_forward
 from gpytorch_nkn.models.inducing_points import (
+    FeatureGP,
     InducingFeatureKernel,
-    LowRankNormal,
     select_inducing_points,
 )
 from gpytorch_nkn.models.spectral.feature_sum_kernel import FeatureSumKernel
@@ -40,7 +31,7 @@ _FREQUENCY_STD = 0.3  # standard deviation of the prior around the initial frequ
 _DIFFERENCE_STD = 0.1  # standard deviation of the prior of half the differences
 
 
-class SpectralGP(ExactBaseGP):
+class SpectralGP(FeatureGP):
     r"""GP with a :class:`.NonStationarySpectralKernel` added to an RBF kernel.
 
     Up to 2000 rows the GP is exact and has one pair of frequencies per 20 rows (5 to 50 pairs). For
@@ -167,49 +158,3 @@ class SpectralGP(ExactBaseGP):
         if isinstance(kernel, AdditiveKernel):
             return kernel.kernels[0]
         return kernel.kernels[0].base_kernel if isinstance(kernel, FeatureSumKernel) else None
-
-    def _chunk_width(self) -> int:
-        dense = not isinstance(self.covar_module, FeatureKernel)
-        return self.train_targets.size(-1) if dense else self.covar_module.feature_dim
-
-    def forward(self, x: Tensor) -> MultivariateNormal:
-        """Return the prior at inputs ``... x n x d``, whose density uses the low rank."""
-        if isinstance(self.covar_module, FeatureSumKernel):
-            check_forward(self)
-        return self._prior(self.transform_inputs(x) if self.training else x)
-
-    def _prior(self, x: Tensor) -> MultivariateNormal:
-        """Return the prior at transformed inputs ``... x n x d``.
-
-        GPyTorch's setting for lazy covariances is not used, because it acts on all threads.
-        """
-        kernel, mean = self.covar_module, self.mean_module(x)
-        if (columns := kernel.active_dims) is not None:  # of a kernel of `simplify`
-            x = x.index_select(-1, columns)
-        return LowRankNormal(mean, LazyEvaluatedKernelTensor(x, x, kernel=kernel))
-
-    def _get_train_prior_distribution(
-        self, train_inputs: Iterable[Tensor], **kwargs: Any
-    ) -> MultivariateNormal:
-        return self._prior(*train_inputs)
-
-    def get_fantasy_model(self, *args: Any, **kwargs: Any) -> Any:
-        """As in GPyTorch."""
-        with settings.prior_mode():
-            return super().get_fantasy_model(*args, **kwargs)
-
-    def _get_test_prior_mean_and_covariances(
-        self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
-    ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
-        """Evaluate as in the base class; features of low rank need no training covariances."""
-        (train,), (test,) = train_inputs, test_inputs
-        if not isinstance(self.covar_module, FeatureKernel):
-            return (*self._test_prior(train, test)[:-1], LowRankNormal)
-        batch_shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
-        prior = self._prior(test.expand(*batch_shape, *test.shape[-2:]))
-        unused = ZeroLinearOperator(
-            *prior.batch_shape, test.size(-2), train.size(-2), dtype=test.dtype, device=test.device
-        )
-        covariance = prior.lazy_covariance_matrix
-        size = test.shape[-2:-1]
-        return prior.loc, covariance, unused, prior.batch_shape, size, MultivariateNormal
