@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,7 @@ __all__ = [
     "InducingFeatureKernel",
     "inducing_features",
     "select_inducing_points",
-    "unfold_columns",
-    "whitened_columns",
+    "whitened_features",
 ]
 
 # Largest numbers of rows: k-means takes linear time, and greedy selection quadratic memory.
@@ -145,50 +145,32 @@ class InducingFeatureKernel(FeatureKernel):
 
 
 def inducing_features(kernel: Kernel, points: Tensor) -> tuple[Features, Tensor]:
-    """Return a map to features and residual variances in float64, and the factor of ``k(Z, Z)``.
-
-    See :class:`InducingFeatureKernel`; the inducing points are ``... x m x d``.
-    """
+    """Return :func:`whitened_features` as a function of ``x``, and the factor of ``k(Z, Z)``."""
     factor, _ = factorize_inducing(kernel_values(kernel, points, points))
-
-    def features(x: Tensor) -> tuple[Tensor, Tensor]:
-        dtype = torch.promote_types(x.dtype, points.dtype)
-        x, half = whitened_columns(kernel, points.to(dtype), factor, x.to(dtype))
-        values = unfold_columns(half, x.shape[:-1]).mT
-        omitted = kernel_values(kernel, x, x, diag=True).double() - values.square().sum(-1)
-        return values, omitted.clamp_min(0.0)
-
-    return features, factor
+    return partial(whitened_features, kernel, points, factor), factor
 
 
-def whitened_columns(
+def whitened_features(
     kernel: Kernel, points: Tensor, factor: Tensor, x: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return inputs ``t x ... x q x d`` with the full batch shape, and ``L^-1 k(Z, x)``.
+    """Return features ``t x ... x q x m`` and residual variances ``t x ... x q`` in float64.
 
-    The latter is ``... x m x (t q)`` in float64. Batches ``t`` of the inputs that the factor
-    ``... x m x m`` lacks are columns, because expanding the factor to ``t`` would copy it.
+    See :class:`InducingFeatureKernel`; the inducing points are ``... x m x d``. Batches ``t`` of
+    the inputs that the factor ``... x m x m`` lacks become columns, because expanding the factor to
+    ``t`` would copy it.
     """
-    batch = factor.shape[:-2]
+    dtype, batch = torch.promote_types(x.dtype, points.dtype), factor.shape[:-2]
     shape = torch.broadcast_shapes(x.shape[:-2], batch)
-    x = x.expand(*shape, *x.shape[-2:])
+    points, x = points.to(dtype), x.to(dtype).expand(*shape, *x.shape[-2:])
     extra = len(shape) - len(batch)
-    flat = x
-    if extra:
-        flat = x.movedim(tuple(range(extra)), tuple(range(-2 - extra, -2)))
-        flat = flat.flatten(-2 - extra, -2)  # ... x (t q) x d
+    leading, inner = tuple(range(extra)), tuple(range(-2 - extra, -2))
+    flat = x.movedim(leading, inner).flatten(-2 - extra, -2)  # ... x (t q) x d
     points, factor = (t.expand(*shape[extra:], *t.shape[-2:]) for t in (points, factor))
     columns = kernel_values(kernel, flat, points).double().mT
-    return x, torch.linalg.solve_triangular(factor, columns, upper=False)
-
-
-def unfold_columns(columns: Tensor, shape: torch.Size) -> Tensor:
-    """Reshape ``... x k x (t q)`` to ``t x ... x k x q``, for a shape ``t x ... x q``."""
-    extra = len(shape) - columns.dim() + 1
-    if extra <= 0:
-        return columns
-    columns = columns.unflatten(-1, (*shape[:extra], shape[-1]))
-    return columns.movedim(tuple(range(-1 - extra, -1)), tuple(range(extra)))
+    values = torch.linalg.solve_triangular(factor, columns, upper=False).mT
+    values = values.unflatten(-2, (*shape[:extra], x.size(-2))).movedim(inner, leading)
+    omitted = kernel_values(kernel, x, x, diag=True).double() - values.square().sum(-1)
+    return values, omitted.clamp_min(0.0)
 
 
 class _LowRankNormal(MultivariateNormal):

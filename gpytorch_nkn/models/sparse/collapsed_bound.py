@@ -9,13 +9,11 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
-from linear_operator import to_linear_operator
 from torch import Tensor
 
 from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.linalg import DelayedMatrix, LowRankSums
-from gpytorch_nkn.models.base_gp import FEW_POINTS
-from gpytorch_nkn.models.inducing_points import inducing_features, unfold_columns, whitened_columns
+from gpytorch_nkn.models.inducing_points import inducing_features, whitened_features
 
 __all__ = ["CollapsedGP", "WhitenedPosterior"]
 
@@ -36,28 +34,20 @@ class WhitenedPosterior:
     root: Tensor  # C, ... x m x m
 
     def joint(self, x: Tensor) -> MultivariateNormal:
-        """Return the distribution of the function at ``x`` ``... x q x d``.
-
-        For many points the covariance is lazy, so that its diagonal needs no q x q matrix.
-        """
-        x, half = self._half(x)
-        means = unfold_columns(self.mean.unsqueeze(-2) @ half, x.shape[:-1]).squeeze(-2)
-        means = self.mean_module(x) + means.to(x)
-        after = self.root @ (self.root.mT @ half) - half
-        half, after = (unfold_columns(columns, x.shape[:-1]) for columns in (half, after))
+        """Return the distribution of the function at ``x`` ``... x q x d``, lazily evaluated."""
+        values, omitted = self._features(x)
+        means = torch.einsum("...qm,...m->...q", values, self.mean)
+        is_batch = self.root.dim() > 2  # of latent functions l
+        root = torch.einsum(
+            "...lqm,lmk->...lqk" if is_batch else "...qm,mk->...qk", values, self.root
+        )
 
         def dense() -> Tensor:
-            change = half.mT @ after
             prior = kernel_values(self.kernel, x, x)
-            return (prior.double() + 0.5 * (change + change.mT)).to(prior)
+            return (prior.double() + root @ root.mT - values @ values.mT).to(prior)
 
-        if 1 < x.size(-2) <= FEW_POINTS:
-            return MultivariateNormal(means, to_linear_operator(dense()))
-        prior = kernel_values(self.kernel, x, x, diag=True)
-        variance = (prior.double() + (half * after).sum(-2)).to(prior)
-        if x.size(-2) == 1:  # a diagonal is much cheaper than many 1 x 1 matrices
-            return MultivariateNormal(means, to_linear_operator(variance.unsqueeze(-1)))
-        return MultivariateNormal(means, DelayedMatrix(variance, dense))
+        variance = (omitted + root.square().sum(-1)).to(x)
+        return MultivariateNormal(self.mean_module(x) + means.to(x), DelayedMatrix(variance, dense))
 
     def mean_at(self, x: Tensor) -> Tensor:
         """Return means ``q`` of the function at ``x`` ``q x d``, for a model without a batch."""
@@ -66,12 +56,11 @@ class WhitenedPosterior:
         return self.mean_module(x) + (between @ weights).squeeze(-1).to(x)
 
     def learned_variance(self, x: Tensor) -> Tensor:
-        """Return variances ``... x q`` of the function at ``x`` due to the inducing values."""
-        x, half = self._half(x)
-        return unfold_columns((self.root.mT @ half).square(), x.shape[:-1]).sum(-2).to(x)
+        """Return variances ``q`` at ``q x d`` due to the inducing values, without a batch."""
+        return (self._features(x)[0] @ self.root).square().sum(-1).to(x)
 
-    def _half(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return whitened_columns(self.kernel, self.points, self.factor, x)
+    def _features(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return whitened_features(self.kernel, self.points, self.factor, x)
 
 
 @dataclass

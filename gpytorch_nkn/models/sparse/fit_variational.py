@@ -28,9 +28,10 @@ from gpytorch_nkn.fit import (
     log_prior,
     warn_of_size,
 )
-from gpytorch_nkn.linalg import factorize_inducing, row_chunks
+from gpytorch_nkn.linalg import Features, row_chunks
 from gpytorch_nkn.models.base_gp import trains
 from gpytorch_nkn.models.common import frozen, make_likelihood
+from gpytorch_nkn.models.inducing_points import inducing_features
 from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP
 from gpytorch_nkn.models.sparse.fit_sparse import check_start, learn_on_blocks, maximize_bound
 from gpytorch_nkn.models.sparse.variational_nkn_gp import VariationalNKNGP
@@ -231,32 +232,34 @@ class _State:
 
     def loss(self) -> Tensor:
         """Return the negative bound, estimated from the mini-batch, minus the log priors."""
-        factor, _ = factorize_inducing(self.gp.kernel(self.gp.points).to_dense())
-        expected, self._batch = self.observe(self.rows, factor)
+        features, _ = inducing_features(self.gp.kernel, self.gp.points)
+        expected, self._batch = self.observe(self.rows, features)
         return -self.gp.num_data / self.rows.numel() * expected - self.log_prior()
 
-    def observe(self, rows: Any, factor: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+    def observe(
+        self, rows: Any, features: Features
+    ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
         """Return the sum of expected log densities of rows, and the rows as Gaussian observations.
 
         An observation consists of ``L^-1 k_u(x)``, ``... x m x b``, its weight, ``... x b``, and
         the weighted difference between value and prior mean, ``... x b``.
         """
-        half, prior, shift, variance = self.marginals(rows, factor)
+        half, prior, shift, variance = self.marginals(rows, features)
         is_known = isinstance(self.model.likelihood, FixedNoiseGaussianLikelihood)
         known_noise = {"noise": self.gp.noise()[..., rows]} if is_known else {}
         y = self.gp.targets[..., rows]
         expected, slope, weight = self.expect(y, prior + shift, variance, **known_noise)
         return expected, (half.detach(), weight, slope + weight * shift.detach())
 
-    def marginals(self, rows: Any, factor: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def marginals(self, rows: Any, features: Features) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return ``L^-1 k_u(x)``, prior means, posterior minus prior means, and variances."""
-        gp, x = self.gp, self.gp.inputs()[rows]
-        between = gp.kernel(x, gp.points).to_dense().double()
-        half = torch.linalg.solve_triangular(factor, between.mT, upper=False)
+        x = self.gp.inputs()[rows]
+        values, omitted = features(x)
+        assert omitted is not None
+        half = values.mT
         shift = (self.mean.unsqueeze(-2) @ half).squeeze(-2)
-        variance = gp.kernel(x, diag=True).double() - half.square().sum(-2)
-        variance = variance.clamp_min(0.0) + self.root(half).square().sum(-2)
-        return half, gp.mean_module(x).double(), shift, variance
+        variance = omitted + self.root(half).square().sum(-2)
+        return half, self.gp.mean_module(x).double(), shift, variance
 
     @torch.enable_grad()
     def expect(
@@ -309,8 +312,8 @@ class _State:
             if self.session.is_over:
                 break
             with torch.no_grad():
-                factor, _ = factorize_inducing(self.gp.kernel(self.gp.points).to_dense())
-                _, prior, shift, variance = self.marginals(rows, factor)
+                features, _ = inducing_features(self.gp.kernel, self.gp.points)
+                _, prior, shift, variance = self.marginals(rows, features)
 
             def loss(mean: Tensor = prior + shift, variance: Tensor = variance) -> Tensor:
                 self.generator = self.session.generator()  # equal draws for each evaluation
@@ -396,13 +399,13 @@ class _State:
         gram, cross = torch.zeros_like(self.precision), torch.zeros_like(self.shift)
         self.generator = self.session.generator()  # equal draws, so that bounds are comparable
         with torch.no_grad():
-            factor, _ = factorize_inducing(gp.kernel(gp.points).to_dense())
+            features, _ = inducing_features(gp.kernel, gp.points)
             root = self.root(self.eye.expand_as(self.precision))
             spread = self.factor.diagonal(dim1=-2, dim2=-1).log().sum()
             total = self.log_prior() - spread - 0.5 * (root.square().sum() - self.mean.numel())
             total = total - 0.5 * self.mean.square().sum()
             for rows in row_chunks(self.mean.numel(), gp.num_data):
-                expected, batch = self.observe(rows, factor)
+                expected, batch = self.observe(rows, features)
                 total = total + expected.detach()
                 sums = self.sums_of(*(term.detach() for term in batch))
                 gram, cross = gram + sums[0], cross + sums[1]
