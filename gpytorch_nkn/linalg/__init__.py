@@ -9,7 +9,6 @@ from gpytorch_nkn.linalg.checks import (
 )
 from gpytorch_nkn.linalg.cholesky import (
     factorize_inducing as factorize_inducing,
-    psd_root as psd_root,
     solve_lower as solve_lower,
 )
 from gpytorch_nkn.linalg.delayed_matrix import DelayedMatrix

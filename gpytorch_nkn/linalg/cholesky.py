@@ -10,7 +10,7 @@ import torch
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
-__all__ = ["JITTERS", "factorize", "factorize_inducing", "psd_root", "solve_lower"]
+__all__ = ["JITTERS", "factorize", "factorize_inducing", "solve_lower"]
 
 JITTERS = (0.0, 1e-8, 1e-6)  # tried in order for matrices with noise, times the mean diagonal
 
@@ -69,13 +69,3 @@ def solve_lower(factor: Tensor, columns: Tensor) -> Tensor:
     flat = columns.movedim(leading, inner).flatten(-1 - extra)  # ... x m x (t k)
     solved = torch.linalg.solve_triangular(factor, flat, upper=False)
     return solved.unflatten(-1, (*columns.shape[:extra], -1)).movedim(inner, leading)
-
-
-def psd_root(matrix: Tensor) -> Tensor:
-    """Return a root F, with F F^T a matrix ``... x N x N`` that rounding may make indefinite."""
-    factor, failed = factorize(matrix)
-    if not bool(failed.any()):
-        return factor
-    values, vectors = torch.linalg.eigh(matrix)
-    root = vectors * values.clamp_min(0).sqrt().unsqueeze(-2)
-    return torch.where(failed[..., None, None], root, factor)

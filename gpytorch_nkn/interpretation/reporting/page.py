@@ -72,7 +72,6 @@ class Block:
     figures: Sequence[Sketch] = ()  # on the page only
     parts: Sequence[Block] = ()
     layout: str = ""  # CSS class of the figures
-    is_folded: bool = False  # whether a click shows the block
 
     @property
     def text(self) -> str:

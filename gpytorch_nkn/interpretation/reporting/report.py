@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from gpytorch_nkn import plotting
-from gpytorch_nkn._devices import normal
 from gpytorch_nkn.fit import Session, warn_of_size
 from gpytorch_nkn.interpretation.behaviour import Geometry
 from gpytorch_nkn.interpretation.checks import LeaveOneOut, held_out
@@ -34,7 +33,6 @@ from gpytorch_nkn.interpretation.reporting.words import (
 )
 from gpytorch_nkn.interpretation.source import FittedGP, check_one_output, class_units, fitted_gp
 from gpytorch_nkn.interpretation.units import Z95, Units, means_text, percent, three_digits
-from gpytorch_nkn.linalg import psd_root
 
 __all__ = ["Forecast", "Report", "Section", "report"]
 
@@ -96,8 +94,7 @@ class Report(Findings):
         terms = _TERMS, (str(self.decomposition.expansion),)
         if self.fit is None:
             effects = self.effect_blocks(self._scale())
-            kernel = Block(*terms, is_folded=True)
-            return [Block("Summary", self.summary), *effects, self.checking(), kernel]
+            return [Block("Summary", self.summary), *effects, self.checking(), Block(*terms)]
         note = render("note_components")
         caption = "The data, and the sum of all components with its 95 % interval."
         labels = {"data_label": "data", "mean_label": self._centre}
@@ -387,13 +384,14 @@ def _task_correlations(split: Decomposition, seed: int) -> list[str]:
     rows = gp.inputs[:: -(-len(gp.inputs) * len(tasks) // _TASK_POINTS)]
     points = rows.repeat(len(tasks), 1)
     points[:, column] = tasks.repeat_interleave(len(rows))
-    mean = split.posterior_at(points).total_mean
+    mean = split.posterior_at(points).total_mean.double().cpu().numpy()
     with torch.no_grad():
         whitened = gp.posterior.whiten(gp.kernel(points, gp.inputs).to_dense())
-        covariance = gp.kernel(points).to_dense() - whitened.mT @ whitened
-    root = float(gp.units.y_scale) * psd_root(covariance.double().cpu())
-    noise = normal((len(root), _TASK_DRAWS), torch.Generator().manual_seed(seed))
-    draws = (mean.double().cpu() + (root @ noise).mT).numpy()
+        covariance = (gp.kernel(points).to_dense() - whitened.mT @ whitened).double().cpu().numpy()
+    covariance *= float(gp.units.y_scale) ** 2
+    indefinite: Any = {"check_valid": "ignore", "method": "eigh"}  # by rounding
+    rng = np.random.default_rng(seed)
+    draws = rng.multivariate_normal(mean, covariance, _TASK_DRAWS, **indefinite)
     values = np.stack([np.corrcoef(draw.reshape(len(tasks), -1)) for draw in draws])
     values[~np.isfinite(values)] = 0.0  # of a constant task
     middle, lower, upper = np.quantile(values, [0.5, 0.025, 0.975], axis=0)

@@ -223,10 +223,19 @@ def report_search(
     total = np.square(size / (size - 1) * (values - values.mean())).sum()
     # the fraction of variance that leave-one-out predictions explain
     skill = float(1 - np.square(values - loo.mean).sum() / total) if total > 0 else math.nan
+    z = ahead.z_scores[max(num_initial, 1) :]  # of evaluations that the model chose
+    bias = float(z.mean()) if len(z) else 0.0
+    chosen_checks = render_all(
+        "search_checks",
+        inside=int((np.abs(z) <= Z95).sum()),
+        number=len(z),
+        bias=bias if abs(bias) * len(z) ** 0.5 > Z95 else 0,
+        skill=skill,
+    )
     report = SearchReport(
         title=title,
         summary=(),
-        checks=(*_checks(ahead.z_scores[max(num_initial, 1) :], skill), *describe_checks(loo)),
+        checks=(*chosen_checks, *describe_checks(loo)),
         x=x,
         effects=influence,
         ahead=ahead,
@@ -366,19 +375,6 @@ def _point_text(point: np.ndarray, order: Sequence[int], units: Units) -> str:
         parts.append(f"{units.names[k]} = {text if levels is None else levels[0]}")
     num_omitted = len(parts) - _MAX_NAMED
     return listed(parts if num_omitted <= 1 else [*parts[:_MAX_NAMED], f"{num_omitted} more"])
-
-
-def _checks(z: np.ndarray, skill: float) -> list[str]:
-    """Return sentences on one-step-ahead errors of chosen evaluations, and on the skill."""
-    bias = float(z.mean()) if len(z) else 0.0
-    leans = len(z) > 0 and abs(bias) > Z95 / np.sqrt(len(z))
-    return render_all(
-        "search_checks",
-        inside=int((np.abs(z) <= Z95).sum()),
-        number=len(z),
-        bias=bias if leans else 0,
-        skill=skill,
-    )
 
 
 def _value_text(value: float, change: float) -> str:

@@ -83,11 +83,10 @@ def _trend_facts(
         level = _with_unit(_level(mean.mean(), mean, targets_std, units), units)
         return facts | {"shape": "level", "end": level}
     facts["end"] = _with_unit(_level(mean[-1], mean, change, units), units)
-    line = np.polyval(np.polyfit(x - x[0], mean, 1), x - x[0])
     slope = (mean[-1] - mean[0]) / (x[-1] - x[0])
     halfway = np.interp((x[0] + x[-1]) / 2, x, mean)
     before, after = abs(np.diff(units.original(np.array([mean[0], halfway, mean[-1]]))))
-    if 1 - ((mean - line) ** 2).sum() / ((mean - mean.mean()) ** 2).sum() > _MIN_R_SQUARED:
+    if np.corrcoef(x, mean)[0, 1] ** 2 > _MIN_R_SQUARED:
         rate = _with_unit(three_digits((before + after) / (x[-1] - x[0])), units)
         shape = "a straight line" if units.link is None else units.of_model("a straight line")
         if units.log_targets:
