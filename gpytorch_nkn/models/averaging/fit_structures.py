@@ -76,7 +76,6 @@ def fit_structure_ensemble_gp(
             f"{tuple(model.train_targets.shape)}; fantasies cannot be trained."
         )
     model.eval()  # transforms the training inputs
-    model.check_members()
     model.part_values = model.structure_values()
     data = model.common_data()
     model.warps[model.is_warped] = fit_warp(data[1], model.maximize)

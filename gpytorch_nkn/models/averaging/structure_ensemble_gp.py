@@ -283,7 +283,11 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
         return self._aug_batch_shape[-1]
 
     def member_parameters(self) -> dict[str, nn.Parameter]:
-        """Return parameters ``members x ...`` of mean and likelihood, one entry per member."""
+        """Return parameters ``members x ...`` of mean and likelihood, one entry per member.
+
+        Raises:
+            TypeError: Members share a trained parameter.
+        """
         parameters = {}
         for root in _PARTS:
             module = getattr(self, root)
@@ -292,6 +296,14 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
                 batch = parameter.shape[: 1 if num_dims is None else parameter.dim() - num_dims]
                 if batch == self._aug_batch_shape:
                     parameters[f"{root}.{name}"] = parameter
+                elif parameter.requires_grad:
+                    raise TypeError(
+                        f"Trained parameters of {root} must have a first dimension of "
+                        f"{self.num_members} members, as with batch_shape=torch.Size(["
+                        f"{self.num_members}]), got {type(module).__name__} with {name} of shape "
+                        f"{tuple(parameter.shape)}: freeze it by requires_grad_(False), or give it "
+                        "that dimension."
+                    )
         return parameters
 
     def member_values(self) -> Tensor:
@@ -322,21 +334,6 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
         parts = values.split([p[0].numel() for p in parameters], -1)
         for parameter, part in zip(parameters, parts, strict=True):
             yield parameter, part.reshape(-1, *parameter.shape[1:])
-
-    def check_members(self) -> None:
-        """Raise a TypeError if members share a trained parameter of the mean or likelihood."""
-        members = self.member_parameters()
-        for root in _PARTS:
-            module = getattr(self, root)
-            for name, parameter in module.named_parameters():
-                if parameter.requires_grad and f"{root}.{name}" not in members:
-                    raise TypeError(
-                        f"Trained parameters of {root} must have a first dimension of "
-                        f"{self.num_members} members, as with batch_shape=torch.Size(["
-                        f"{self.num_members}]), got {type(module).__name__} with {name} of shape "
-                        f"{tuple(parameter.shape)}: freeze it by requires_grad_(False), or give it "
-                        "that dimension."
-                    )
 
     @property
     def structure_weights(self) -> dict[str, float]:

@@ -38,7 +38,6 @@ from gpytorch_nkn.linalg import (
 from gpytorch_nkn.linalg.grid import outer_product, put_slices, take_slices
 from gpytorch_nkn.models.base_gp import TrainerOnly, explained_mismatch, jittered
 from gpytorch_nkn.models.common import check_likelihood, make_likelihood
-from gpytorch_nkn.models.grid.factor_matrix import factor_diagonal, factor_matrix
 from gpytorch_nkn.models.grid.grid_data import (
     check_grid,
     check_kernels,
@@ -47,7 +46,7 @@ from gpytorch_nkn.models.grid.grid_data import (
 )
 from gpytorch_nkn.models.grid.grid_posterior import GridPosterior
 
-__all__ = ["KroneckerGridGP"]
+__all__ = ["KroneckerGridGP", "factor_diagonal", "factor_matrix"]
 
 _LEAST = 1e-9  # smallest variance without a warning from GPyTorch
 _LEAST_EXTRA = 1e-6  # differences of known variances, of transformed targets, that are rounded to 0
@@ -544,3 +543,32 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         points = [x[i.flatten()] for x, i in zip(coordinates, index, strict=True)]
         mean = self.mean_module(torch.cat(points, -1))
         return mean.reshape(*mean.shape[:-1], *sizes)
+
+
+def factor_matrix(kernel: Kernel, x: Tensor) -> Tensor:
+    """Compute the covariance ``... x n x n`` of coordinates ``n x c``, differentiable.
+
+    For a stationary kernel and one column of equal steps, the first row determines the matrix. The
+    middle row is compared, because GPyTorch treats every kernel with a lengthscale as stationary.
+    """
+    n, eps, steps = x.size(0), torch.finfo(x.dtype).eps, x.diff(dim=0)
+    regular = x.size(-1) == 1 and n > 2
+    if kernel.is_stationary and regular and _is_small(steps - steps.mean(), 16 * eps * x):
+        rows = kernel(x[[0, n // 2]], x).to_dense()
+        index = torch.arange(n, device=x.device)
+        lags = (index.unsqueeze(-1) - index).abs()
+        difference = rows[..., 1, :] - rows[..., 0, lags[n // 2]]
+        if _is_small(difference, 1e4 * eps * rows[..., 0, 0]):
+            return rows[..., 0, :][..., lags]
+    return kernel(x).to_dense()
+
+
+def _is_small(difference: Tensor, scale: Tensor) -> bool:
+    return bool(difference.detach().abs().max() <= scale.detach().abs().max())
+
+
+def factor_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
+    """Compute the variances ``... x n`` of coordinates ``n x c``."""
+    # x has batch dimensions, or GPyTorch reads variances B x n as a matrix if B equals n
+    shape: torch.Size = kernel.batch_shape
+    return kernel(x[(None,) * len(shape)], diag=True)

@@ -9,7 +9,7 @@ from linear_operator.utils.warnings import NumericalWarning
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import KroneckerGridGP
-from gpytorch_nkn.models.grid.factor_matrix import factor_diagonal, factor_matrix
+from gpytorch_nkn.models.grid.kronecker_grid_gp import factor_diagonal, factor_matrix
 
 
 class Warped(Kernel):
