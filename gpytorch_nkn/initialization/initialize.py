@@ -18,7 +18,7 @@ from torch import Tensor
 from gpytorch_nkn.initialization.assign import assign, assign_weight
 from gpytorch_nkn.initialization.part_starts import PartStarts, normal
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.kernels.network import OUTPUT_WEIGHTS, convex_weights
+from gpytorch_nkn.kernels.network import convex_weights
 from gpytorch_nkn.layers import Layer, Linear
 from gpytorch_nkn.linalg import check_counts, check_tensors
 
@@ -206,14 +206,14 @@ def _draw_weights(network: NeuralKernelNetwork, near: str, generator: torch.Gene
     num_joint = len(_joint_kernels(network))
     num_single = len(network.primitives) - num_joint
     draws = [
-        convex_weights(layers, num_single, num_joint, OUTPUT_WEIGHTS[near], generator)
+        convex_weights(layers, num_single, num_joint, near, generator)
         for _ in range(network.batch_shape.numel())
     ]
-    for layer, weights in zip(layers, zip(*draws, strict=True), strict=True):
-        if isinstance(layer, Linear) and layer.raw_weight.requires_grad:
-            layer_weights: list[Tensor] = [weight for weight in weights if weight is not None]
-            weight = torch.stack(layer_weights[: layer.batch_shape.numel()])
-            assign_weight(layer, weight.view(layer.raw_weight.shape))
+    for of_layer in zip(*draws, strict=True):
+        layer = of_layer[0][0]
+        if layer.raw_weight.requires_grad:
+            weights = [weight for _, weight in of_layer[: layer.batch_shape.numel()]]
+            assign_weight(layer, torch.stack(weights).view(layer.raw_weight.shape))
 
 
 def _is_single(network: NeuralKernelNetwork, kernel: Kernel) -> bool:

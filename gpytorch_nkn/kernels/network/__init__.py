@@ -1,9 +1,6 @@
 """Neural Kernel Networks and their presets."""
 
-from gpytorch_nkn.kernels.network.convex_weights import (
-    OUTPUT_WEIGHTS as OUTPUT_WEIGHTS,
-    convex_weights as convex_weights,
-)
+from gpytorch_nkn.kernels.network.convex_weights import convex_weights as convex_weights
 from gpytorch_nkn.kernels.network.neural_kernel_network import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network.parts import kernel_values as kernel_values
 from gpytorch_nkn.kernels.network.presets import (

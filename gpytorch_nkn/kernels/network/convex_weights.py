@@ -10,12 +10,12 @@ from torch import Tensor
 from gpytorch_nkn._devices import on_cpu, uniform
 from gpytorch_nkn.layers import Layer, Linear, Product
 
-__all__ = ["OUTPUT_WEIGHTS", "convex_weights", "set_convex_weights"]
+__all__ = ["convex_weights"]
 
 # Total weights in the output of hidden units, one-dimensional primitives and joint primitives; the
 # remainder is the constant. "center" is the centre of the prior on raw weights, and the others are
 # start values. Without joint primitives, their weight is added to the hidden units.
-OUTPUT_WEIGHTS = {
+_OUTPUT_WEIGHTS = {
     "center": (0.2, 0.45, 0.3),
     "additive": (0.2, 0.7, 0.05),
     "joint": (0.2, 0.1, 0.65),
@@ -29,10 +29,10 @@ def convex_weights(
     layers: Sequence[Layer],
     num_single: int,
     num_joint: int,
-    totals: tuple[float, float, float],
+    near: str,
     generator: torch.Generator | None = None,
-) -> list[Tensor | None]:
-    """Return the weights ``O x C`` of Linear layers; a unit's bias is one minus their sum.
+) -> list[tuple[Linear, Tensor]]:
+    """Return Linear layers with weights ``O x C``; a unit's bias is one minus their sum.
 
     The first factor of each product mixes all inputs, and the others are nearly constant, so that
     the product starts as a mixture. Without joint primitives, and with most output weight on hidden
@@ -42,17 +42,16 @@ def convex_weights(
         layers: Layers of a network with a skip connection.
         num_single, num_joint: Numbers of one-dimensional primitives, which come first, and of
             others.
-        totals: Output weights, see ``OUTPUT_WEIGHTS``.
+        near: Structure ``"additive"`` or ``"joint"``, or ``"center"``, which is between them.
         generator: Draws weights between 0.5 and 1.5 times their mean; ``None`` for equal weights.
     """
-    result: list[Tensor | None] = []
-    hidden_total, single_total, joint_total = totals
+    result = []
+    hidden_total, single_total, joint_total = _OUTPUT_WEIGHTS[near]
     if not num_joint:
         hidden_total, joint_total = hidden_total + joint_total, 0.0
     all_mixtures = not num_joint and hidden_total > single_total
     for number, layer in enumerate(layers):
         if not isinstance(layer, Linear):
-            result.append(None)
             continue
         shape = (layer.out_features, layer.in_features)
         jitter = torch.ones(shape, dtype=torch.float64)
@@ -75,12 +74,6 @@ def convex_weights(
             is_constant = torch.arange(layer.out_features) % group != 0
             weight[is_constant] *= _MINOR
         total = weight.sum(-1, keepdim=True)
-        result.append(weight / (total / (1 - 1e-3)).clamp_min(1.0))  # leaves a positive bias
+        weight = weight / (total / (1 - 1e-3)).clamp_min(1.0)  # leaves a positive bias
+        result.append((layer, weight))
     return result
-
-
-def set_convex_weights(layers: Sequence[Layer], weights: Sequence[Tensor | None]) -> None:
-    """Set the weights that :func:`convex_weights` returned."""
-    for layer, weight in zip(layers, weights, strict=True):
-        if isinstance(layer, Linear) and weight is not None:
-            layer.weight = weight

@@ -19,11 +19,7 @@ from gpytorch.kernels import (
 )
 
 from gpytorch_nkn.kernels.categorical_kernel import CategoricalKernel, categorical_columns
-from gpytorch_nkn.kernels.network.convex_weights import (
-    OUTPUT_WEIGHTS,
-    convex_weights,
-    set_convex_weights,
-)
+from gpytorch_nkn.kernels.network.convex_weights import convex_weights
 from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
 from gpytorch_nkn.layers import (
     PAPER_WIRING,
@@ -287,15 +283,14 @@ def _single_columns(columns: _Columns, options: _Options) -> list[Kernel]:
 def _start_convex(
     layers: list[Layer], num_single: int, num_joint: int, near: str, priors: bool
 ) -> None:
-    """Set weights near ``OUTPUT_WEIGHTS[near]``, and priors centred at the central weights."""
-    center = convex_weights(layers, num_single, num_joint, OUTPUT_WEIGHTS["center"])
-    set_convex_weights(layers, center)
-    for layer in layers if priors else ():
-        if isinstance(layer, Linear):
+    """Set weights near a structure, and priors centred between the structures."""
+    for layer, weight in convex_weights(layers, num_single, num_joint, "center"):
+        layer.weight = weight
+        if priors:
             layer.add_raw_priors()
     generator = torch.Generator().manual_seed(0)
-    start = convex_weights(layers, num_single, num_joint, OUTPUT_WEIGHTS[near], generator)
-    set_convex_weights(layers, start)
+    for layer, weight in convex_weights(layers, num_single, num_joint, near, generator):
+        layer.weight = weight
 
 
 def _categorical(options: _Options, **kwargs) -> Kernel:
