@@ -46,21 +46,18 @@ class Standardisation:
     scale: np.ndarray  # standard deviations d
 
     @classmethod
-    def of(
-        cls, X: np.ndarray, *, keep_constant: bool = False, codes: np.ndarray | None = None
-    ) -> Standardisation:
+    def of(cls, X: np.ndarray, *, keep_constant: bool, codes: np.ndarray) -> Standardisation:
         """Learn the standardisation of a table ``N x D``, ignoring NaN.
 
         With ``keep_constant``, constant columns stay in use and are centred only. Columns in the
-        mask ``codes`` (``D`` or empty) are not standardised.
+        mask ``codes`` ``D`` are not standardised.
         """
         used = varying(X)
         offset, scale = moments(X)
         if keep_constant:
             scale = np.where(used, scale, 1.0)
             used = np.ones_like(used)
-        if codes is not None and codes.size:
-            offset, scale = np.where(codes, 0.0, offset), np.where(codes, 1.0, scale)
+        offset, scale = np.where(codes, 0.0, offset), np.where(codes, 1.0, scale)
         return cls(used, offset[used], scale[used])
 
     def __call__(self, X: np.ndarray) -> np.ndarray:

@@ -63,11 +63,11 @@ class TableColumns:
         dates = {c: first for c, first in self.first.items() if first is not None}
         return {str(c): first.tz_localize(None).to_datetime64() for c, first in dates.items()}
 
-    def mask(self, X: Any) -> np.ndarray:
-        """Return the mask ``D`` of the categorical columns, empty without any."""
+    def mask(self, X: Any, num_columns: int) -> np.ndarray:
+        """Return the mask ``D`` of the categorical columns of a table."""
         if not self.categories:
-            return np.zeros(0, dtype=bool)
-        return np.array([column in self.categories for column in X.columns])
+            return np.zeros(num_columns, dtype=bool)
+        return X.columns.isin(list(self.categories))
 
     def __call__(self, X: Any) -> Any:
         """Convert the columns of a table; missing values become NaN.

@@ -74,10 +74,10 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
             for column, categories in self._columns.categories.items()
         }
         self.first_dates_ = self._columns.first_dates
-        codes = self._columns.mask(X)
         checks |= {"ensure_min_samples": 3, "ensure_all_finite": "allow-nan"}
         table, target = self._checked_table(self._columns(X), y, **checks)
         table = table if observed is None else table[observed]
+        codes = self._columns.mask(X, table.shape[1])
         has_kernel = any(isinstance(structure, Kernel) for structure in structures)
         self.standardisation_ = Standardisation.of(table, keep_constant=has_kernel, codes=codes)
         self.x_offset_, self.x_scale_ = self.standardisation_.offset, self.standardisation_.scale
@@ -86,8 +86,7 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
         named = getattr(self, "feature_names_in_", self._names)  # strings, also of polars
         names = names if named is None else list(map(str, named))
         self.columns_ = tuple(name for name, is_used in zip(names, used, strict=True) if is_used)
-        used = codes[used] if codes.size else codes
-        self._cat_dims = tuple(np.flatnonzero(used).tolist())
+        self._cat_dims = tuple(np.flatnonzero(codes[used]).tolist())
         rows = self.standardisation_(table)
         self.missing_fractions_ = np.isnan(table).mean(0)
         self._gaps = Gaps(rows, self._cat_dims, self._seed)
