@@ -27,7 +27,7 @@ from gpytorch_nkn.averaging import (
     weigh_unique,
 )
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
-from gpytorch_nkn.estimators.nkn.sparse_predictor import SparsePredictor
+from gpytorch_nkn.estimators.nkn.sparse_predictor import LocalPredictor, SparsePredictor
 from gpytorch_nkn.estimators.nkn.table_models import LatentGP
 from gpytorch_nkn.fit import FitResult, Rows
 
@@ -44,7 +44,7 @@ _FOLDS = 5
 
 IDENTITY = Transform()
 
-Predictor = ConditionedGP | SparsePredictor
+Predictor = ConditionedGP | SparsePredictor | LocalPredictor
 
 
 class Ensemble:

@@ -18,7 +18,7 @@ from torch import Tensor
 from gpytorch_nkn.estimators.nkn.table_models import TableGP, untrained_model
 from gpytorch_nkn.fit import Recipe, Rows, fit_best_of
 
-__all__ = ["LocalResiduals", "SparsePredictor", "sparse_predictors"]
+__all__ = ["LocalPredictor", "SparsePredictor", "sparse_predictors"]
 
 _ROWS_PER_POINT = 5  # least ratio of rows to inducing points for a local process
 _LOO_ROWS = 2000  # largest number of rows with leave-one-out predictions
@@ -37,23 +37,13 @@ _UNION = 4_000  # largest number of neighbours for a joint distribution
 
 
 class SparsePredictor:
-    """Inducing points given all rows of a model and, for many rows, a local process of residuals.
+    """Inducing points given all rows of a model.
 
     The inducing points ``m x D`` have Titsias' posterior at the hyperparameters of the model
-    (:class:`.SparseNKNGP`). With 5 rows per point, no known noise and time left before ``end`` (of
-    the monotonic clock), a local process (:class:`LocalResiduals`) is trained. It is kept if it
-    increases the mean leave-one-out log density; ``loo_rows`` are the indices of the rows with such
-    predictions.
+    (:class:`.SparseNKNGP`). ``loo_rows`` are indices of the rows with leave-one-out predictions.
     """
 
-    def __init__(
-        self,
-        model: ExactGP,
-        points: Tensor,
-        seed: int,
-        cat_dims: Sequence[int] = (),
-        end: float = math.inf,
-    ):
+    def __init__(self, model: ExactGP, points: Tensor, seed: int):
         from gpytorch_nkn.models import CollapsedGP
 
         self.model, rows = model.eval(), Rows.of(model)
@@ -63,33 +53,24 @@ class SparsePredictor:
         if len(rows) > _LOO_ROWS:
             self.loo_rows = np.random.default_rng([seed, 1]).choice(len(rows), _LOO_ROWS, False)
         self._noises = noise.expand(len(rows))[self.loo_rows]
-        self._local: LocalResiduals | None = None
         prior = model.covar_module, model.mean_module, points
-        sparse = CollapsedGP(*prior, lambda: rows.x, rows.y, lambda: noise)
-        begin = time.monotonic()
         with torch.no_grad():
-            self._posterior = sparse.posterior()
-        left = end - 2 * time.monotonic() + begin  # time after a second pass
-        has_numbers = points.size(-1) > len(cat_dims)  # for distances
-        is_plain = has_numbers and rows.noise is None  # residuals have equal noise
-        if is_plain and len(rows) >= _ROWS_PER_POINT * len(points) and left > 0:
-            budget = None if math.isinf(left) else _LOCAL_SHARE * left
-            self._take_local(rows, seed, cat_dims, budget)
+            sparse = CollapsedGP(*prior, lambda: rows.x, rows.y, lambda: noise)
+            self.posterior = sparse.posterior()
 
     @property
     def noise(self) -> float:
         """Noise variance of a new observation."""
-        if self._local is None:
-            return self.model.likelihood.noise.mean().item()
-        return self._local.noise
+        return self.model.likelihood.noise.mean().item()
 
     @torch.no_grad()
     def moments(self, x: Tensor, *, variance: bool = True) -> tuple[Tensor, Tensor | None]:
         """Return the mean and variance ``M`` of the function at rows ``M x D``, without noise."""
-        if self._local is not None:
-            residual, var = self._local.moments(x)
-            return self._mean(x) + residual, var
-        return self._inducing_moments(x) if variance else (self._mean(x), None)
+        parts = x.split(_CHUNK)
+        if not variance:
+            return torch.cat([self.posterior.mean_at(part) for part in parts]), None
+        posteriors = [self.posterior.joint(part) for part in parts]
+        return torch.cat([p.mean for p in posteriors]), torch.cat([p.variance for p in posteriors])
 
     @torch.no_grad()
     def leave_one_out(self) -> tuple[Tensor, Tensor]:
@@ -101,66 +82,29 @@ class SparsePredictor:
         """
         assert self.model.train_inputs is not None
         x, y = self.model.train_inputs[0][self.loo_rows], self.model.train_targets[self.loo_rows]
-        mean, variance = self._inducing_moments(x)
-        parts = [self._posterior.learned_variance(part) for part in x.split(_CHUNK)]
-        learned, noise = torch.cat(parts), self._noises
+        mean, variance = self.moments(x)
+        assert variance is not None
+        learned, noise = self.posterior.learned_variance(x), self._noises
         ratio = learned / (noise - learned).clamp_min(1e-9 * noise)
-        mean, variance = mean - ratio * (y - mean), variance + learned * ratio
-        if self._local is not None:
-            residual, variance = self._local.moments(x, self.loo_rows)
-            mean, noise = mean + residual, self._local.noise
-        return mean, variance + noise
+        return mean - ratio * (y - mean), variance + learned * ratio + noise
 
     @torch.no_grad()
     def covariance(self, x: Tensor) -> Tensor:
         """Return the covariance ``M x M`` of the function at rows ``M x D``, without noise."""
-        if self._local is not None:
-            return self._local.covariance(x)
-        return self._posterior.joint(x).covariance_matrix
-
-    def _mean(self, x: Tensor) -> Tensor:
-        """Return means ``M`` given the inducing values alone."""
-        return torch.cat([self._posterior.mean_at(part) for part in x.split(_CHUNK)])
-
-    def _inducing_moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return means and variances ``M`` given the inducing values alone."""
-        posteriors = [self._posterior.joint(part) for part in x.split(_CHUNK)]
-        return torch.cat([p.mean for p in posteriors]), torch.cat([p.variance for p in posteriors])
-
-    def _log_densities(self) -> np.ndarray:
-        """Return leave-one-out log densities of the observations of ``loo_rows``."""
-        y = self.model.train_targets[self.loo_rows]
-        mean, variance = self.leave_one_out()
-        return norm.logpdf(*(part.cpu().numpy() for part in (y, mean, variance.sqrt())))
-
-    def _take_local(
-        self, rows: Rows, seed: int, cat_dims: Sequence[int], budget: float | None
-    ) -> None:
-        """Train the local process, and keep it if it predicts rows better."""
-        probe, before = rows.x[:_PROBE].detach().clone().requires_grad_(), self._log_densities()
-        with torch.enable_grad():
-            (slopes,) = torch.autograd.grad(self._mean(probe).sum(), probe)
-        with torch.no_grad(), suppress(RuntimeError):  # no training: inducing points alone
-            residuals = Rows(rows.x, rows.y - self._mean(rows.x))
-            rms = slopes.square().mean(0).sqrt()
-            self._local = LocalResiduals(
-                residuals, rms, seed=seed, cat_dims=cat_dims, budget=budget
-            )
-            if not self._log_densities().mean() > before.mean():  # also if it is NaN
-                self._local = None
+        return self.posterior.joint(x).covariance_matrix
 
 
-class LocalResiduals:
-    r"""A Gaussian process of residuals, conditioned on the nearest rows of each point.
+class LocalPredictor:
+    r"""Inducing points and a Gaussian process of residuals, given the nearest rows of each point.
 
     The residuals :math:`r_i` vary on a scale that inducing points do not resolve. The network of
     kernels of their process is learned from random neighbourhoods of rows, which are assumed to be
     independent. The prediction at a point uses its :math:`k` nearest rows N, in :math:`O(k^3)`:
 
-    .. math:: \mu(x) = k(x, N) (K_{NN} + \sigma^2 I)^{-1} r_N
+    .. math:: \mu(x) = m(x) + k(x, N) (K_{NN} + \sigma^2 I)^{-1} r_N
 
-    Distances are in the numeric columns to which the function is most sensitive. They are weighted
-    by the ``sensitivity``, the RMS derivatives ``D`` of the function.
+    with the mean :math:`m` given the inducing values. Distances are in the numeric columns to which
+    it is most sensitive, weighted by its RMS derivatives.
 
     Reference: Snelson and Ghahramani (2007), Local and global sparse Gaussian process
     approximations, whose local part has the same kernel as the global one.
@@ -168,49 +112,59 @@ class LocalResiduals:
 
     def __init__(
         self,
-        residuals: Rows,
-        sensitivity: Tensor,
+        sparse: SparsePredictor,
+        rows: Rows,
         *,
         seed: int,
         cat_dims: Sequence[int] = (),
         budget: float | None = None,
     ):
-        self._cat_dims = tuple(cat_dims)
-        self._unit = float(residuals.y.std(correction=0)) or 1.0
-        self._known = Rows(residuals.x, residuals.y / self._unit)
-        rms = sensitivity.cpu().numpy()
-        ordered = np.argsort(-rms, kind="stable")
-        self._columns = np.sort(ordered[~np.isin(ordered, self._cat_dims)][:_SEARCHED])
+        self.model, self.loo_rows, self._sparse = sparse.model, sparse.loo_rows, sparse
+        residuals = rows.y - self._mean(rows.x)
+        self._unit = float(residuals.std(correction=0)) or 1.0
+        self._known = Rows(rows.x, residuals / self._unit)
+        probe = rows.x[:_PROBE].detach().clone().requires_grad_()
+        with torch.enable_grad():
+            (slopes,) = torch.autograd.grad(sparse.posterior.mean_at(probe).sum(), probe)
+        rms = slopes.square().mean(0).sqrt().nan_to_num().cpu().numpy()
+        numbers = np.setdiff1d(np.arange(len(rms)), cat_dims)
+        self._columns = numbers[np.sort(np.argsort(-rms[numbers], kind="stable")[:_SEARCHED])]
         scale = rms[self._columns]
-        self._scale = np.maximum(scale, _LEAST_SCALE * scale.max())
-        if not self._scale.max() > 0:
-            self._scale = np.ones_like(scale)
-        self._tree = cKDTree(self._coordinates(residuals.x))
-        self._process = self._learn(seed, budget)
+        self._scale = np.maximum(scale, _LEAST_SCALE * (scale.max() or 1.0))
+        self._tree = cKDTree(self._coordinates(rows.x))
+        self._process = self._learn(seed, cat_dims, budget)
         self.noise = self._process.likelihood.noise.item() * self._unit**2
 
-    def moments(self, x: Tensor, indices: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
-        """Return means and variances ``M`` at standardised inputs ``M x D``, without noise.
+    def moments(self, x: Tensor, *, variance: bool = True) -> tuple[Tensor, Tensor]:
+        """Return the mean and variance ``M`` of the function at rows ``M x D``, without noise."""
+        residual, variances = self._residuals(x, self._nearest(x, _NEIGHBOURS))
+        return self._mean(x) + residual, variances
 
-        If the inputs are rows of the fit, with these ``indices``, each is predicted by other rows.
-        """
-        near = self._nearest(x, _NEIGHBOURS + (indices is not None))
-        if indices is not None:
-            is_other = near != indices[:, None]
-            is_other[is_other.all(1), -1] = False
-            near = near[is_other].reshape(len(near), -1)
-        size = max(1, _CHUNK_ENTRIES // near.shape[1] ** 2)
-        parts = [
-            self._conditional(x[start : start + size, None], near[start : start + size])
-            for start in range(0, len(x), size)
-        ]
-        means, covariances = zip(*parts, strict=True)
-        return torch.cat(means).squeeze(-1), torch.cat(covariances)[:, 0, 0].clamp_min(0)
+    def leave_one_out(self) -> tuple[Tensor, Tensor]:
+        """Return leave-one-out means and variances of the observations of ``loo_rows``."""
+        x, mean = self._known.x[self.loo_rows], self._sparse.leave_one_out()[0]
+        near = self._nearest(x, _NEIGHBOURS + 1)
+        is_other = near != self.loo_rows[:, None]
+        is_other[is_other.all(1), -1] = False
+        residual, variance = self._residuals(x, near[is_other].reshape(len(near), -1))
+        return mean + residual, variance + self.noise
 
     def covariance(self, x: Tensor) -> Tensor:
-        """Return the covariance ``M x M`` at standardised inputs ``M x D``, given neighbours."""
+        """Return the covariance ``M x M`` of the function at rows ``M x D``, without noise."""
         near = np.unique(self._nearest(x, max(1, min(_NEIGHBOURS, _UNION // len(x)))))
         return self._conditional(x, near)[1]
+
+    def _mean(self, x: Tensor) -> Tensor:
+        """Return means ``M`` given the inducing values alone."""
+        return self._sparse.moments(x, variance=False)[0]
+
+    def _residuals(self, x: Tensor, near: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Return means and variances ``M`` of residuals, each given ``k`` of the rows ``M x k``."""
+        parts = range(0, len(x), max(1, _CHUNK_ENTRIES // near.shape[1] ** 2))
+        size = parts.step
+        pairs = [self._conditional(x[i : i + size, None], near[i : i + size]) for i in parts]
+        means, covariances = zip(*pairs, strict=True)
+        return torch.cat(means).squeeze(-1), torch.cat(covariances)[:, 0, 0].clamp_min(0)
 
     @torch.no_grad()
     def _conditional(self, x: Tensor, rows: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -227,12 +181,12 @@ class LocalResiduals:
         posterior = kernel(x).to_dense() - half.mT @ half
         return means * self._unit, posterior * self._unit**2
 
-    def _learn(self, seed: int, budget: float | None) -> TableGP:
+    def _learn(self, seed: int, cat_dims: Sequence[int], budget: float | None) -> TableGP:
         count = len(self._known)
         centers = np.random.default_rng(seed).choice(count, min(_BLOCKS, count), replace=False)
         rows = self._known[torch.from_numpy(self._nearest(self._known.x[centers], _BLOCK_ROWS))]
         first = Rows(rows.x[0], rows.y[0])
-        model = untrained_model("tabular", first, self._cat_dims)
+        model = untrained_model("tabular", first, cat_dims)
         rows.set_on(model)
         recipe = Recipe(adam_steps=0, lbfgs_iterations=_ITERATIONS)
         with torch.enable_grad():
@@ -261,20 +215,39 @@ class LocalResiduals:
 
 def sparse_predictors(
     rows: Rows, count: int, seed: int, cat_dims: Sequence[int] = (), end: float = math.inf
-) -> Callable[[ExactGP], SparsePredictor]:
+) -> Callable[[ExactGP], SparsePredictor | LocalPredictor]:
     """Return a function that makes a model's sparse predictor, given its rows ``N x D``.
 
     Inducing points are cluster centres or, with category codes, the rows of largest conditional
-    variance.
+    variance. With 5 rows per point, no known noise and time left before ``end`` (of the monotonic
+    clock), a local process is trained, and used if it increases the leave-one-out log density.
     """
     from gpytorch_nkn.models import select_inducing_points
 
     points = None if cat_dims else select_inducing_points(rows.x, count, seed=seed)
 
-    def predictor(model: ExactGP) -> SparsePredictor:
+    def predictor(model: ExactGP) -> SparsePredictor | LocalPredictor:
         inducing = points
         if inducing is None:
             inducing = select_inducing_points(rows.x, count, kernel=model.covar_module, seed=seed)
-        return SparsePredictor(model, inducing, seed, cat_dims, end)
+        begin = time.monotonic()
+        sparse = SparsePredictor(model, inducing, seed)
+        left = end - 2 * time.monotonic() + begin  # time after a second pass
+        has_numbers = rows.x.size(-1) > len(cat_dims)  # for distances
+        is_plain = has_numbers and rows.noise is None  # residuals have equal noise
+        if is_plain and len(rows) >= _ROWS_PER_POINT * len(inducing) and left > 0:
+            budget = None if math.isinf(left) else _LOCAL_SHARE * left
+            with suppress(RuntimeError):  # no training
+                local = LocalPredictor(sparse, rows, seed=seed, cat_dims=cat_dims, budget=budget)
+                if _log_density(local) > _log_density(sparse):
+                    return local
+        return sparse
 
     return predictor
+
+
+def _log_density(predictor: SparsePredictor | LocalPredictor) -> float:
+    """Return the mean leave-one-out log density of the observations of ``loo_rows``."""
+    y = predictor.model.train_targets[predictor.loo_rows]
+    mean, variance = predictor.leave_one_out()
+    return norm.logpdf(*(part.cpu().numpy() for part in (y, mean, variance.sqrt()))).mean()

@@ -8,7 +8,7 @@ import torch
 
 from gpytorch_nkn.estimators import NKNRegressor
 from gpytorch_nkn.estimators.nkn import sparse_predictor
-from gpytorch_nkn.estimators.nkn.sparse_predictor import LocalResiduals, SparsePredictor
+from gpytorch_nkn.estimators.nkn.sparse_predictor import LocalPredictor, SparsePredictor
 from gpytorch_nkn.estimators.nkn.table_models import untrained_model
 from gpytorch_nkn.fit import Recipe, Rows
 from gpytorch_nkn.models import SparseNKNGP
@@ -49,8 +49,7 @@ def test_neighbours_say_what_inducing_points_leave_out(fitted):
     error = np.sqrt(np.mean((mean - new_y) ** 2))
     assert error < 0.3
     alone = deepcopy(fitted)
-    for predictor in alone._ensemble.predictors:
-        predictor._local = None
+    alone._ensemble.predictors = [local._sparse for local in alone._ensemble.predictors]
     assert error < 0.5 * np.sqrt(np.mean((alone.predict(new_X) - new_y) ** 2))
     assert 0.85 < np.mean(np.abs(mean - new_y) < 1.96 * deviation) <= 1
     # held-out rows are no better than new ones
@@ -68,18 +67,19 @@ def test_joint_predictions_agree_with_single_ones(fitted):
 
 def test_conditional_is_that_of_all_rows_where_all_are_neighbours():
     rng = np.random.default_rng(0)
-    X, rest = rng.normal(size=(60, 2)), rng.normal(size=60)
-    x, y = torch.from_numpy(X), torch.from_numpy(rest / rest.std())
-    rows = Rows(x, torch.from_numpy(rest))
-    local = LocalResiduals(rows, torch.tensor([1.0, 0.3]).double(), seed=0)
-    model = local._process
-    model.set_train_data(x, y, strict=False)
+    x, y = torch.from_numpy(rng.normal(size=(60, 2))), torch.from_numpy(rng.normal(size=60))
+    rows = Rows(x, y)
+    sparse = SparsePredictor(untrained_model("rbf", rows), x[:5], 0)
+    local = LocalPredictor(sparse, rows, seed=0)
+    model, rest = local._process, y - sparse.moments(x)[0]
+    unit = rest.std(correction=0)
+    model.set_train_data(x, rest / unit, strict=False)
     new = torch.from_numpy(rng.normal(size=(4, 2)))
     with torch.no_grad():
         expected = model(new)
     mean, variance = local.moments(new)
-    unit = rest.std()
-    torch.testing.assert_close(mean, expected.mean * unit, rtol=1e-4, atol=1e-6)
+    rest = mean - sparse.moments(new)[0]
+    torch.testing.assert_close(rest, expected.mean * unit, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(variance, expected.variance * unit**2, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(
         local.covariance(new), expected.covariance_matrix * unit**2, rtol=1e-4, atol=1e-6
