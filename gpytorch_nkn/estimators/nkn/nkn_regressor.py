@@ -494,10 +494,10 @@ class NKNRegressor(ColumnPredictions):
     ) -> Ensemble:
         """Mix the trained networks, in the time that is left."""
 
-        def mix(limit: int | None, end: float) -> Ensemble:
+        def mix(limit: int | None) -> Ensemble:
             sparse = None
             if self.method_ == "sparse":
-                options = self._num_points, self._seed, self._cat_dims, end
+                options = self._num_points, session, self._seed, self._cat_dims
                 sparse = sparse_predictors(rows, *options)
             return _LIKELIHOODS[self.likelihood][1](
                 results,
@@ -509,8 +509,8 @@ class NKNRegressor(ColumnPredictions):
             )
 
         with session.interruptible():
-            return mix(self._num_members, session.end)
-        return mix(1, -math.inf)  # after Ctrl-C
+            return mix(self._num_members)
+        return mix(1)  # after Ctrl-C
 
     def _choose_method(self, num_rows: int) -> None:
         """Choose the method of prediction; warn if it takes long."""

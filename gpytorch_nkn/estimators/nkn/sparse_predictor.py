@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from scipy.stats import norm
 from torch import Tensor
 
 from gpytorch_nkn.estimators.nkn.table_models import TableGP, untrained_model
-from gpytorch_nkn.fit import Recipe, Rows, fit_best_of
+from gpytorch_nkn.fit import Recipe, Rows, Session, fit_best_of
 
 __all__ = ["LocalPredictor", "SparsePredictor", "sparse_predictors"]
 
@@ -214,29 +214,29 @@ class LocalPredictor:
 
 
 def sparse_predictors(
-    rows: Rows, count: int, seed: int, cat_dims: Sequence[int] = (), end: float = math.inf
+    rows: Rows, count: int, session: Session, seed: int, cat_dims: Sequence[int]
 ) -> Callable[[ExactGP], SparsePredictor | LocalPredictor]:
     """Return a function that makes a model's sparse predictor, given its rows ``N x D``.
 
     Inducing points are cluster centres or, with category codes, the rows of largest conditional
-    variance. With 5 rows per point, no known noise and time left before ``end`` (of the monotonic
-    clock), a local process is trained, and used if it increases the leave-one-out log density.
+    variance. With 5 rows per point, no known noise and time left in the ``session``, a local
+    process is trained, and used if it increases the leave-one-out log density.
     """
     from gpytorch_nkn.models import select_inducing_points
 
-    points = None if cat_dims else select_inducing_points(rows.x, count, seed=seed)
+    select = partial(select_inducing_points, rows.x, count, seed=seed)
+    points = None if cat_dims else select()
 
     def predictor(model: ExactGP) -> SparsePredictor | LocalPredictor:
-        inducing = points
-        if inducing is None:
-            inducing = select_inducing_points(rows.x, count, kernel=model.covar_module, seed=seed)
+        inducing = select(kernel=model.covar_module) if points is None else points
         begin = time.monotonic()
         sparse = SparsePredictor(model, inducing, seed)
-        left = end - 2 * time.monotonic() + begin  # time after a second pass
+        seconds = time.monotonic() - begin
+        has_time = session.seconds_left > seconds and not session.interrupted  # for a second pass
         has_numbers = rows.x.size(-1) > len(cat_dims)  # for distances
         is_plain = has_numbers and rows.noise is None  # residuals have equal noise
-        if is_plain and len(rows) >= _ROWS_PER_POINT * len(inducing) and left > 0:
-            budget = None if math.isinf(left) else _LOCAL_SHARE * left
+        if is_plain and len(rows) >= _ROWS_PER_POINT * len(inducing) and has_time:
+            budget = session.part(_LOCAL_SHARE)
             with suppress(RuntimeError):  # no training
                 local = LocalPredictor(sparse, rows, seed=seed, cat_dims=cat_dims, budget=budget)
                 if _log_density(local) > _log_density(sparse):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from typing import Any, ClassVar
 
 import numpy as np
@@ -85,7 +86,7 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
         names = ["x"] if len(used) == 1 else [f"x{number}" for number in range(len(used))]
         named = getattr(self, "feature_names_in_", self._names)  # strings, also of polars
         names = names if named is None else list(map(str, named))
-        self.columns_ = tuple(name for name, is_used in zip(names, used, strict=True) if is_used)
+        self.columns_ = tuple(compress(names, used))
         self._cat_dims = tuple(np.flatnonzero(codes[used]).tolist())
         rows = self.standardisation_(table)
         self.missing_fractions_ = np.isnan(table).mean(0)
