@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 import pandas as pd
+import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -23,14 +24,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def forgets_failures(fit: F) -> F:
-    """Remove fitted attributes before a fit, and if it fails; underflow raises no error in it."""
+    """Remove fitted attributes before a fit, and if it fails.
+
+    A fit does not depend on the caller's gradient mode and handling of underflow.
+    """
 
     @wraps(fit)
     @np.errstate(under="ignore")
     def attempted(self: Estimator, *args: Any, **kwargs: Any) -> Any:
         self._forget()
         try:
-            return fit(self, *args, **kwargs)
+            with torch.inference_mode(False), torch.enable_grad():
+                return fit(self, *args, **kwargs)
         except BaseException:
             self._forget()
             raise

@@ -166,7 +166,7 @@ gamma_: Parameter of the RBF kernel from which initial frequencies were drawn.
         if self.budget is None:
             advice = "every epoch uses all of them; a budget limits the time."
             warn_of_size(type(self).__name__, len(problem.table), _MAX_UNWARNED, advice)
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.no_grad():
             self._fit(problem)
         return self
 

@@ -152,16 +152,15 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         kept = _stratified(labels, _MAX_ROWS, self._seed)
         x, labels, number = self._gaps.expected(rows[kept]), labels[kept], len(self.classes_)
         learned = _stratified(labels, int((_TRAINING_WORK / number) ** (1 / 3)), self._seed)
-        with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller has set
-            data = _class_rows(self._tensor(x), labels, number)
-            is_cheap = len(_labelled(data).y) * len(learned) ** 3 <= _LABELLED_WORK
-            named = named_structures(structures, len(learned), x.shape[1], ["isotropic"])
-            results = self._train(
-                named,
-                data[torch.from_numpy(learned)],
-                budget=session.part(),
-                makers={"": _class_model} | ({_LABELLED: _labelled_model} if is_cheap else {}),
-            )
+        data = _class_rows(self._tensor(x), labels, number)
+        is_cheap = len(_labelled(data).y) * len(learned) ** 3 <= _LABELLED_WORK
+        named = named_structures(structures, len(learned), x.shape[1], ["isotropic"])
+        results = self._train(
+            named,
+            data[torch.from_numpy(learned)],
+            budget=session.part(),
+            makers={"": _class_model} | ({_LABELLED: _labelled_model} if is_cheap else {}),
+        )
         best = self._pool(results, labels[learned], np.bincount(labels))
         for predictor in self._predictors:
             predictor.condition(data)

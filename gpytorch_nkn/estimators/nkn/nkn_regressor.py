@@ -10,7 +10,6 @@ from functools import cache, partial
 from typing import Any, Literal, overload
 
 import numpy as np
-import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
@@ -272,14 +271,13 @@ class NKNRegressor(ColumnPredictions):
         if self._is_gaussian:
             learned = learned_rows(rows, targets[0])
         x, gaps = self._gaps.expected(rows)[learned], np.isnan(rows[learned]).any(1).sum()
-        with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller has set
-            self._learn_targets(x, targets[:, learned], transforms)
-            data, others = self._targets.rows(self._tensor(x), targets[:, learned]), None
-            if self.method_ == "exact" and not learned.all():
-                draws = self._tensor(self._gaps.draw(rows[~learned]))
-                others = self._targets.rows(draws, targets[:, ~learned])
-            results = self._train_networks(structures, data, len(rows), session)
-            ensemble = self._mix(results, data, others, session)
+        self._learn_targets(x, targets[:, learned], transforms)
+        data, others = self._targets.rows(self._tensor(x), targets[:, learned]), None
+        if self.method_ == "exact" and not learned.all():
+            draws = self._tensor(self._gaps.draw(rows[~learned]))
+            others = self._targets.rows(draws, targets[:, ~learned])
+        results = self._train_networks(structures, data, len(rows), session)
+        ensemble = self._mix(results, data, others, session)
         use = "noisy" if self.method_ == "exact" else "omitted"
         self.incomplete_rows_ = {"noisy": 0, "imputed": int(gaps), "omitted": 0}
         self.incomplete_rows_[use] = int((~learned).sum())

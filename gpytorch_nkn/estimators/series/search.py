@@ -66,15 +66,14 @@ def search(forecaster: Any, series: Series) -> SearchResult:
     session = Session(budget=options.budget)
     budget = session.part(_TRAINING_TIME if series.is_long else 1.0)
     training = Session(budget=budget, seed=seed, progress=options.progress)
-    with torch.inference_mode(False), torch.enable_grad():  # independent of the caller's mode
-        outliers, series, ready = _screen_series(options, series, training)
-        transforms = _transforms(options, series)
-        keys = candidate_keys(options.structure, options.quality, series, transforms)
-        # Several candidates share one progress bar; a single candidate has its own.
-        options.set_params(progress=options.progress and len(keys) == 1)
-        trained = train_candidates(
-            train, keys, training, shared=(options, series), ready=ready, n_jobs=options.n_jobs
-        )
+    outliers, series, ready = _screen_series(options, series, training)
+    transforms = _transforms(options, series)
+    keys = candidate_keys(options.structure, options.quality, series, transforms)
+    # Several candidates share one progress bar; a single candidate has its own.
+    options.set_params(progress=options.progress and len(keys) == 1)
+    trained = train_candidates(
+        train, keys, training, shared=(options, series), ready=ready, n_jobs=options.n_jobs
+    )
     members = [trial.candidate for trial in trained if trial.candidate is not None]
     if members:
         count = max(_WINDOWS, series.num_windows)

@@ -125,6 +125,7 @@ def test_inducing_points_are_rows_with_their_categories(monkeypatch):
         errors.append(np.sqrt(np.mean((mean - target) ** 2)))
         assert errors[-1] < 1.5 * errors[0] or not options  # the targets have a deviation of 2
         if options:
-            points = model._ensemble.predictors[0]._posterior.points
+            predictor = model._ensemble.predictors[0]
+            points = getattr(predictor, "_sparse", predictor).posterior.points
             rows = model.standardised_inputs(X)
             assert all((np.abs(rows - point).max(1) < 1e-12).any() for point in points.numpy())
