@@ -203,3 +203,11 @@ def test_kernels_of_distances_without_a_formula_are_named(make, diag):
     for kernel in (make(), NeuralKernelNetwork([make()], [])):
         with pytest.raises(ValueError, match="cannot differentiate .* twice: a distance has no"):
             GradientKernel(kernel).forward(x, x, diag=diag)
+
+
+def test_first_derivatives_of_a_kernel_of_distances_in_torch_func():
+    kernel = NeuralKernelNetwork([PiecewisePolynomialKernel()], [])
+    gradient = torch.func.grad(lambda x: kernel(x, x + 0.1).to_dense().sum())
+    x = torch.rand(3, 5, 2)
+    expected = torch.stack([gradient(points) for points in x])
+    torch.testing.assert_close(torch.func.vmap(gradient)(x), expected)
