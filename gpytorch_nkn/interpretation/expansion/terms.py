@@ -106,7 +106,7 @@ def evaluate_groups(
 ) -> Tensor:
     """Return the matrices of up to thousands of groups of terms, ``J x ... x N x M``.
 
-    Strips of rows limit the memory. In each strip a factor is evaluated once.
+    Strips of rows limit the memory of shared factors. In each strip a factor is evaluated once.
 
     Args:
         groups, kernel: Terms of each group; None for the remainder of ``kernel``.
@@ -117,9 +117,12 @@ def evaluate_groups(
     """
     has_rest = None in groups
     order = sorted(range(len(groups)), key=lambda number: groups[number] is None)
-    last = {f: n for n in order for term in groups[n] or () for f in term.factors}
+    uses = Counter(f for group in groups for term in group or () for f in term.factors)
+    shared = {factor for factor, number in uses.items() if number > 1}
     parts: list[list[Tensor]] = [[] for _ in groups]
-    rows = _rows_in_memory([group or () for group in groups], last, x1, x2, diag)
+    shapes = x1.shape[:-2], x2.shape[:-2], *{factor.batch_shape for factor in uses}
+    entries = (1 if diag else x2.size(-2)) * torch.broadcast_shapes(*shapes).numel()
+    rows = max(1, _STRIP_BYTES // (8 * entries * (len(shared) + 3)))
     for start in range(0, x1.size(-2), rows):
         stop, values = min(start + rows, x1.size(-2)), dict[Kernel, Tensor]()
         left, right = x1[..., start:stop, :], x2[..., start:stop, :] if diag else x2
@@ -133,31 +136,16 @@ def evaluate_groups(
                 weight = _tensor(term.weight).to(total)
                 product = weight.view(*weight.shape, *[1] * len(tail))
                 for factor in term.factors:
-                    if factor not in values:
-                        values[factor] = to_dense(factor(left, right, diag=diag))
-                    product = product * values[factor]
+                    value = values.get(factor)
+                    value = to_dense(factor(left, right, diag=diag)) if value is None else value
+                    product = product * value
+                    if factor in shared:
+                        values[factor] = value
                 total = total + product
             remainder = remainder - total if has_rest else remainder
-            values = {key: value for key, value in values.items() if last[key] > number}
             parts[number].append(total if then is None else then(number, slice(start, stop), total))
     matrices = [torch.cat(strips, dim=-1 if diag else -2) for strips in parts]
     return torch.stack(torch.broadcast_tensors(*matrices))
-
-
-def _rows_in_memory(
-    groups: Sequence[Sequence[Term]], last: dict[Kernel, int], x1: Tensor, x2: Tensor, diag: bool
-) -> int:
-    """Return the number of rows for which used factors and three more matrices fit into memory."""
-    alive: set[Kernel] = set()
-    most = 0
-    for number, group in enumerate(groups):
-        alive = {factor for factor in alive if last[factor] >= number}
-        alive |= {factor for term in group for factor in term.factors}
-        most = max(most, len(alive))
-    shapes = {factor.batch_shape for factor in last}
-    batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], *shapes)
-    bytes_per_row = 8 * (1 if diag else x2.size(-2)) * batch.numel() * (most + 3)
-    return max(1, int(_STRIP_BYTES // max(1, bytes_per_row)))
 
 
 def labels_of(factors: Iterable[Kernel], units: Units) -> dict[Kernel, str]:
