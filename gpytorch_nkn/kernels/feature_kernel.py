@@ -30,13 +30,10 @@ class FeatureKernel(BatchKernel):
     Attributes:
         feature_dim: Number of features.
         has_residual: Whether the prior has a residual covariance beside the features.
-        low_rank: Whether values are low-rank operators, which must not be added to dense matrices:
-            linear_operator factorises these.
     """
 
     feature_dim: int
     has_residual = False
-    low_rank = True
 
     def features(self, x: Tensor) -> Tensor:
         """Return features ``... x N x feature_dim`` whose inner products are the kernel."""
@@ -65,8 +62,6 @@ class FeatureKernel(BatchKernel):
         right = left if same else self._features(x2)
         if diag:
             return (left * right).sum(-1)
-        if not self.low_rank:
-            return left @ right.mT
         if not same:
             return MatmulLinearOperator(left, right.mT)
         if left.size(-1) < left.size(-2):

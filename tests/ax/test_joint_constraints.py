@@ -15,6 +15,7 @@ from tests.ax.clients import BRIEF, make_client, outcomes, take_few_steps
     ],
     ids=["upper", "lower", "of-a-baseline"],
 )
+@pytest.mark.filterwarnings("ignore:Automatic winsorization")  # of Ax, for the baseline
 def test_a_constraint_on_a_sum_of_outcomes_is_on_the_sum(
     constraint, weight, bound, room, monkeypatch
 ):

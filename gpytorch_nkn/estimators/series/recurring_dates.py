@@ -21,6 +21,7 @@ __all__ = [
 ]
 
 _DAY, _WEEK = np.timedelta64(1, "D"), np.timedelta64(7, "D")
+_MONTH, _YEAR = np.timedelta64(1, "M"), np.timedelta64(1, "Y")
 _ALL_DAYS, _WORKDAYS = "1111111", "1111100"  # weekdays
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _RECENT_SPAN = np.timedelta64(13, "W")  # last part of a series, which determines closed times
@@ -69,7 +70,7 @@ class MonthlyDates:
 
     def dates(self, months: np.ndarray) -> np.ndarray:
         """Return the date in each of ``M`` months, to the millisecond."""
-        last = (months + 1).astype("datetime64[D]") - 1
+        last = (months + _MONTH).astype("datetime64[D]") - _DAY
         if self.number < 0:
             days = np.busday_offset(last, 0, "backward", self.weekdays)
         else:
@@ -83,7 +84,7 @@ class MonthlyDates:
     def months(self, dates: np.ndarray) -> np.ndarray:
         """Return the last months ``M`` whose dates are not after the given dates ``M``."""
         months = dates.astype("datetime64[M]")
-        return months - (self.dates(months) > dates).astype(int)
+        return months - (self.dates(months) > dates) * _MONTH
 
     def next(self, dates: np.ndarray, count: int) -> np.ndarray:
         """Continue sorted dates ``N`` of this rule, with their median step in months."""
@@ -134,7 +135,7 @@ def next_in_month(dates: np.ndarray, count: int) -> np.ndarray | None:
     rules = [MonthlyDates.of(dates[groups == n]) for n in range(1, begins.size + 1)]
     if None in rules:
         return None
-    later = months[-1] + np.arange(count // begins.size + 2)
+    later = months[-1] + np.arange(count // begins.size + 2) * _MONTH
     ahead = np.sort(np.concatenate([rule.dates(later) for rule in rules if rule]))
     return ahead[ahead > dates[-1]][:count]
 
@@ -178,18 +179,18 @@ def next_in_year(dates: np.ndarray, count: int) -> np.ndarray | None:
     Dates ``N`` are sorted and distinct. Returns ``count`` dates, or ``None`` for other series.
     """
     years, months = dates.astype("datetime64[Y]"), dates.astype("datetime64[M]")
-    day = np.timedelta64(1, "D")
-    if ((dates + day).astype(months.dtype) > months).all():  # ends of months, 28 or 29 February
-        ahead = next_in_year(dates + day, count)
-        return None if ahead is None else ahead - day
+    if ((dates + _DAY).astype(months.dtype) > months).all():  # ends of months, 28 or 29 February
+        ahead = next_in_year(dates + _DAY, count)
+        return None if ahead is None else ahead - _DAY
     if dates.size > _MAX_DAYS * (np.ptp(years.astype(int)) + 1):
         return None
     days = (months - years).astype(int), (dates - months).astype(int)
     (month, time), seen = np.unique(days, axis=1, return_counts=True)
     if not 2 <= seen.size <= _MAX_DAYS or seen.min() < 2:
         return None
-    later = np.arange(years[0], years[-1] + count + 2).astype("datetime64[M]")[:, None] + month
-    times = np.sort((later.astype(dates.dtype) + time).ravel())
+    later = np.arange(years[0], years[-1] + (count + 2) * _YEAR).astype("datetime64[M]")
+    later = (later[:, None] + month * _MONTH).astype(dates.dtype)
+    times = np.sort((later + time.astype((dates - months).dtype)).ravel())
     past = times[(times >= dates[0]) & (times <= dates[-1])]
     return times[times > dates[-1]][:count] if np.array_equal(past, dates) else None
 

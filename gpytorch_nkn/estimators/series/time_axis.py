@@ -88,7 +88,7 @@ class TimeAxis:
             return as_time(times)
         dates = times.to_numpy()
         months = self.monthly.months(dates)
-        begin, end = (self.monthly.dates(months + k) for k in (0, 1))
+        begin, end = (self.monthly.dates(months + np.timedelta64(k, "M")) for k in (0, 1))
         return (months.astype(float) + (dates - begin) / (end - begin)) * _MONTH
 
     def times(self, numbers: np.ndarray) -> np.ndarray:
@@ -98,7 +98,7 @@ class TimeAxis:
         if self.monthly is not None:
             index = np.floor(numbers / _MONTH + 1e-9)
             months = index.astype("int64").astype("datetime64[M]")
-            begin, end = (self.monthly.dates(months + k) for k in (0, 1))
+            begin, end = (self.monthly.dates(months + np.timedelta64(k, "M")) for k in (0, 1))
             elapsed = np.clip(numbers / _MONTH - index, 0, None) * (end - begin).astype(float)
             return begin + np.round(elapsed).astype("timedelta64[ms]")
         return np.round(numbers * 86_400_000).astype("int64").astype("datetime64[ms]")

@@ -484,7 +484,7 @@ class NeuralKernelNetwork(BatchKernel):
         if not torch.jit.is_tracing() and len(set(entry_shapes)) > 1:  # traced sizes are tensors
             raise ValueError(f"Primitives must return values of one shape, got {entry_shapes}.")
         if any(value.is_complex() for value in values):
-            values = [v if v.is_complex() else v.to(v.dtype.to_complex()) for v in values]
+            values = [v.to(torch.promote_types(v.dtype, torch.complex64)) for v in values]
         values = torch.broadcast_tensors(*values)
         entry_shape = values[0].shape[-num_entry_dims:]
         return torch.stack([v.flatten(-num_entry_dims) for v in values], dim=-2), entry_shape

@@ -142,7 +142,7 @@ class _Training:
         _start(pairs, kernel, 1.0 if rbf is None else _OFF)
         points: list[nn.Parameter] = []
         if rbf is not None:
-            alone = model.covar_module.kernels[0]
+            alone = getattr(model.covar_module, "kernels", [rbf])[0]  # with inducing points, if any
             if len(rows) > _START_ROWS:
                 self._maximize(self._gp(kept, alone), _INDUCING)
                 _start(pairs, kernel, _OFF)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
@@ -11,7 +13,7 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
-from gpytorch_nkn.kernels import BatchPredictionStrategy, FeatureKernel, NonStationarySpectralKernel
+from gpytorch_nkn.kernels import FeatureKernel, NeuralKernelNetwork, NonStationarySpectralKernel
 from gpytorch_nkn.linalg import check_counts, check_flags
 from gpytorch_nkn.models.inducing_points import (
     FeatureGP,
@@ -125,9 +127,9 @@ class SpectralGP(FeatureGP):
             kernel.to(inputs).initialize(center=center.expand(*batch_shape, 1, num_columns))
         self.covar_module = kernel
         if dense:
-            kernel.low_rank = False
-            self.covar_module = AdditiveKernel(self.make_rbf_kernel(), kernel)
-            self.covar_module.prediction_strategy = BatchPredictionStrategy  # also for its parts
+            # a network, because sums in GPyTorch have no second derivatives at equal inputs
+            kernels = AdditiveKernel(self.make_rbf_kernel(), kernel)
+            self.covar_module = NeuralKernelNetwork([kernels], [])
         elif rbf:
             points = select_inducing_points(inputs, inducing_points, seed=seed)
             if self._num_outputs > 1 and points.dim() > 2:  # outputs share the points
@@ -141,9 +143,7 @@ class SpectralGP(FeatureGP):
     @property
     def spectral_kernel(self) -> NonStationarySpectralKernel:
         """Kernel of frequency pairs."""
-        kernel = self.covar_module
-        is_sum = isinstance(kernel, AdditiveKernel | FeatureSumKernel)
-        return kernel.kernels[1] if is_sum else kernel
+        return self._kernels[-1]
 
     def make_rbf_kernel(self) -> ScaleKernel:
         """Return a new RBF kernel with the batch shape, dtype and device of the model."""
@@ -154,7 +154,15 @@ class SpectralGP(FeatureGP):
     @property
     def rbf_kernel(self) -> ScaleKernel | None:
         """RBF kernel, or ``None`` if the model has none."""
+        first = self._kernels[0]
+        if isinstance(first, InducingFeatureKernel):
+            return first.base_kernel
+        return first if isinstance(first, ScaleKernel) else None
+
+    @property
+    def _kernels(self) -> Any:
+        """RBF kernel, as is or with inducing points, if any, and the kernel of pairs."""
         kernel = self.covar_module
-        if isinstance(kernel, AdditiveKernel):
-            return kernel.kernels[0]
-        return kernel.kernels[0].base_kernel if isinstance(kernel, FeatureSumKernel) else None
+        if isinstance(kernel, NeuralKernelNetwork):
+            kernel = kernel.primitives[0]
+        return getattr(kernel, "kernels", [kernel])

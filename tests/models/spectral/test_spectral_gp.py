@@ -3,9 +3,9 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import RBFKernel, ScaleKernel
 
-from gpytorch_nkn.kernels import NonStationarySpectralKernel
+from gpytorch_nkn.kernels import NeuralKernelNetwork, NonStationarySpectralKernel
 from gpytorch_nkn.models import SpectralGP
 from gpytorch_nkn.models.spectral import spectral_gp
 from tests.models.small_models import Largest, data, moved
@@ -60,7 +60,7 @@ def covariance(model, x, y, at, *, prior=False):
     found = waves_times_envelopes(model.spectral_kernel, x, y, at)
     if model.rbf_kernel is None:
         return found
-    if prior or isinstance(model.covar_module, AdditiveKernel):
+    if prior or isinstance(model.covar_module, NeuralKernelNetwork):
         return found + rbf_values(model, x, y, at)
     points = model.covar_module.kernels[0].inducing_points.detach().numpy()[at]
     left, right = rbf_values(model, x, points, at), rbf_values(model, points, y, at)
@@ -122,7 +122,7 @@ def test_which_kernels_it_has():
     def kernels(n, **options):
         model = SpectralGP(torch.rand(n, 3), torch.rand(n, 1), **options)
         kind = type(model.covar_module)
-        return kind is AdditiveKernel, model.spectral_kernel.num_features
+        return kind is NeuralKernelNetwork, model.spectral_kernel.num_features
 
     assert kernels(20) == (True, 5)  # the fewest
     assert kernels(400) == (True, 20)
