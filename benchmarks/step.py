@@ -108,8 +108,8 @@ def _kernel(name: str, dim: int) -> Kernel:
 def run(dim: int, points: int, way: str, what: str, turns: int) -> dict:
     """Return seconds of a method and of the RBF step, measured alternately, or memory."""
     if what == "memory":
-        training_step(way, dim, _SMALL)()
-        step, before = training_step(way, dim, points), peak_gigabytes()
+        training_step(way, dim, _SMALL, lazily=True)()
+        step, before = training_step(way, dim, points, lazily=True), peak_gigabytes()
         for _ in range(2):
             step()
         return {"value": (peak_gigabytes() - before) * 1e9 / (8 * points**2)}

@@ -266,7 +266,7 @@ def training_step(figure: Any, steps: Table) -> None:
     sizes = [int(number(column.partition("=")[2])) for column in steps.columns[1:]]
     methods = {
         "network, plain": "plain PyTorch",
-        "drop-in": "closed form",
+        "drop-in": "tiles, in PyTorch",
         "compiled drop-in": "compiled",
         "compiled, our likelihood": "and our likelihood",
         "compiled fused loss": "and fused loss",

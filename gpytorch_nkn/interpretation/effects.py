@@ -47,37 +47,54 @@ _MAX_CONSTANT_STD = 1e-12  # relative standard deviation below which a predictio
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """Effect of one column, or the interaction of two, on the prediction."""
+    """Effect of one column, or the interaction of two, on the prediction.
 
-    label: str  #: name of the column, or both names
+    Attributes:
+        label: Name of the column, or both names.
+        columns, names: Numbers and names of the columns.
+        grid: Positions ``A`` (for a pair also ``B``) in the user's units, dates or codes.
+        levels: Names of the codes of each column, or None.
+        mean: Posterior mean ``A``, or ``A x B``, in units of the targets.
+        lower, upper: Ends ``A`` of the 95 % interval; None for pairs.
+        data: Training values ``N`` and partial residuals ``N``; None for pairs and for classes.
+        share: First-order Sobol index, or the interaction's share of the variance.
+    """
+
+    label: str
     columns: tuple[int, ...]
     names: tuple[str, ...]
-    #: positions ``A`` (for a pair also ``B``) in the user's units, dates or codes
     grid: tuple[np.ndarray, ...]
-    levels: tuple[tuple[str, ...] | None, ...]  #: names of the codes of each column, or None
-    mean: np.ndarray  #: posterior mean A, or A x B, in units of the targets
-    lower: np.ndarray | None  #: ends A of the 95 % interval; None for pairs
+    levels: tuple[tuple[str, ...] | None, ...]
+    mean: np.ndarray
+    lower: np.ndarray | None
     upper: np.ndarray | None
-    #: training values ``N`` and partial residuals ``N``; None for pairs and for classes
     data: tuple[np.ndarray, np.ndarray] | None
-    share: float  #: first-order Sobol index, or the interaction's share of the variance
+    share: float
 
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """Result of :func:`effects`."""
+    """Result of :func:`effects`.
 
-    main: tuple[Effect, ...]  #: effects of single columns, by decreasing total index
-    pairs: tuple[Effect, ...]  #: interactions of two columns, by decreasing share
-    first_order: np.ndarray  #: first-order Sobol indices D
-    total_order: np.ndarray  #: total Sobol indices D
-    names: tuple[str, ...]  #: names of all columns D
-    #: Posterior variance as a share of the variance of the function, for columns that vary
-    #: independently. If it is large, columns with small indices may still have effects.
+    Attributes:
+        main: Effects of single columns, by decreasing total index.
+        pairs: Interactions of two columns, by decreasing share.
+        first_order, total_order: First-order and total Sobol indices ``D``.
+        names: Names of all columns ``D``.
+        uncertain: Posterior variance as a share of the variance of the function, for columns that
+            vary independently. If it is large, columns with small indices may still have effects.
+        scale: Scale of the effects, such as "logarithm of the targets"; empty for the targets.
+        task_means: Means of the targets by task, empty without tasks. Shares refer to variation
+            about them.
+    """
+
+    main: tuple[Effect, ...]
+    pairs: tuple[Effect, ...]
+    first_order: np.ndarray
+    total_order: np.ndarray
+    names: tuple[str, ...]
     uncertain: float
-    #: scale of the effects, such as "logarithm of the targets"; empty for the targets
     scale: str = ""
-    #: Means of the targets by task; shares refer to variation about them. Empty without tasks.
     task_means: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:

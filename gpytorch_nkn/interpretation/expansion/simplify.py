@@ -103,22 +103,33 @@ def simplify(
 
 @dataclass(frozen=True, eq=False)
 class Simplification:
-    """Result of :func:`gpytorch_nkn.interpretation.simplify`."""
+    """Result of :func:`gpytorch_nkn.interpretation.simplify`.
 
-    #: Fitted sum of products of GPyTorch kernels without priors, over transformed inputs. It works
-    #: and pickles without this package.
+    Attributes:
+        kernel: Fitted sum of products of GPyTorch kernels without priors, over transformed inputs.
+            It works and pickles without this package.
+        model: Refitted copy of the original model with this kernel, in eval mode.
+        terms: Terms by decreasing share, with labels in units of the data.
+        parts: Terms with periodic kernels split, and posterior shares.
+        bic: Log marginal likelihood minus ``p / 2 log n``.
+        log_density: Held-out log density in nats per point with fixed hyperparameters, of 8 blocks
+            for one input column, otherwise leave-one-out.
+        network_log_density: The same for the original model.
+        interrupted: Whether Ctrl-C ended the search.
+        noise: Noise standard deviation in units of the targets.
+        units: Units of the labels.
+    """
+
     kernel: Kernel
-    model: ExactGP  #: a refitted copy of the original model with this kernel, in eval mode
-    terms: tuple[Term, ...]  #: terms by decreasing share, with labels in units of the data
-    parts: tuple[Term, ...]  #: terms with periodic kernels split, and posterior shares
-    bic: float  #: log marginal likelihood minus p / 2 log n
-    #: Held-out log density in nats per point with fixed hyperparameters, of 8 blocks for one input
-    #: column, otherwise leave-one-out
+    model: ExactGP
+    terms: tuple[Term, ...]
+    parts: tuple[Term, ...]
+    bic: float
     log_density: float
-    network_log_density: float  #: the same for the original model
-    interrupted: bool  #: whether Ctrl-C ended the search
-    noise: float  #: noise standard deviation in units of the targets
-    units: Units  #: units of the labels
+    network_log_density: float
+    interrupted: bool
+    noise: float
+    units: Units
 
     @property
     def loss(self) -> float:

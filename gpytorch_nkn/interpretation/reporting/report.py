@@ -76,12 +76,21 @@ class Forecast:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Report(Findings):
-    """Findings of a model, see :func:`gpytorch_nkn.interpretation.report`."""
+    """Findings of a model, see :func:`gpytorch_nkn.interpretation.report`.
 
-    sections: tuple[Section, ...]  #: one per component of a series, by importance
-    y: np.ndarray  #: training targets N
-    fit: ComponentCurve | None  #: sum of all components; None for a table
-    forecast: Forecast | None  #: None for a table
+    Attributes:
+        summary, checks: Sentences on what was found, and on the predictions of the model.
+        sections: One per component of a series, by importance.
+        effects: Effects of the input columns; None for one column.
+        fit, forecast: Sum of all components, and its continuation; None for a table.
+        x, y: Inputs ``N x D``, or sorted times ``N`` of a series, and training targets ``N``.
+        decomposition: Components of the posterior.
+    """
+
+    sections: tuple[Section, ...]
+    y: np.ndarray
+    fit: ComponentCurve | None
+    forecast: Forecast | None
     decomposition: Decomposition
 
     @property
