@@ -68,4 +68,5 @@ def solve_lower(factor: Tensor, columns: Tensor) -> Tensor:
     leading, inner = tuple(range(extra)), tuple(range(-1 - extra, -1))
     flat = columns.movedim(leading, inner).flatten(-1 - extra)  # ... x m x (t k)
     solved = torch.linalg.solve_triangular(factor, flat, upper=False)
-    return solved.unflatten(-1, (*columns.shape[:extra], -1)).movedim(inner, leading)
+    sizes = (*columns.shape[:extra], columns.size(-1))  # -1 is ambiguous without columns
+    return solved.unflatten(-1, sizes).movedim(inner, leading)
