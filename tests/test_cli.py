@@ -79,7 +79,7 @@ def test_forecast_scores_the_held_out_tail_next_to_the_naive_rule(run, monthly, 
     assert [row["time"] for row in rows] == ["2004-01", "2004-02", "2004-03", "2004-04"]
     assert float(rows[0]["observed"]) == pytest.approx(values(40)[36], abs=1e-5)
     for row in rows:
-        assert float(row["lower95"]) < float(row["median"]) < float(row["upper95"])
+        assert float(row["lo-95"]) < float(row["median"]) < float(row["hi-95"])
         assert float(row["std"]) > 0
     assert list(summary["results"]) == ["NKN", "seasonal naive"]
     errors = [float(row["median"]) - float(row["observed"]) for row in rows]
@@ -137,7 +137,7 @@ def test_forecast_is_that_of_the_estimator(run, tmp_path, forecast_only, step):
         pd.Index([kind(row["time"]) for row in rows]).astype(ahead.dtype).to_numpy().astype(float),
         ahead.to_numpy().astype(float),
     )
-    found = [[float(row[name]) for name in ("lower95", "median", "upper95")] for row in rows]
+    found = [[float(row[name]) for name in ("lo-95", "median", "hi-95")] for row in rows]
     expected = forecaster.predict_quantiles(ahead, [0.025, 0.5, 0.975])
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert summary["seasons"] == STEPS[step]

@@ -237,7 +237,7 @@ def _forecast_all(
 
     mixture = forecaster.predict_distribution(task.times, covariates=task.covariates)
     median, low, high = (mixture.quantile(level) for level in (0.5, 0.025, 0.975))
-    table = pd.DataFrame({"median": median, "std": mixture.std(), "lower95": low, "upper95": high})
+    table = pd.DataFrame({"median": median, "std": mixture.std(), "lo-95": low, "hi-95": high})
     y, scores = task.observed, {}
     table["observed"] = np.nan if y is None else y
 
@@ -269,7 +269,7 @@ def _draw(
     begin = ahead.min() - _HISTORY * max(np.ptp(ahead), ahead.min() - past[task.train].max())
     shown = task.train & (past >= begin)
     new_x = (task.times.tz_localize(None) if series.zone else task.times).to_numpy()
-    curves = new_x[order], *table[["median", "lower95", "upper95"]].to_numpy()[order].T
+    curves = new_x[order], *table[["median", "lo-95", "hi-95"]].to_numpy()[order].T
     options: dict[str, Any] = {
         "train": (series.x[shown], series.y[shown]),
         "test": None if task.observed is None else (new_x, task.observed),
@@ -289,6 +289,6 @@ def _score_table(scores: dict[str, dict[str, float]]) -> str:
 
 
 def _first_steps(table: pd.DataFrame, label: str) -> str:
-    columns = ["time", "median", "lower95", "upper95"]
+    columns = ["time", "median", "lo-95", "hi-95"]
     rows = table[columns].to_string(index=False, float_format="%.5g", max_rows=_PRINTED)
     return f"Forecast of {label}:\n{rows}"
