@@ -68,8 +68,8 @@ def coordinate_sweep_initial_conditions(
         Initial conditions ``R x q x d``.
 
     Raises:
-        ValueError: A shape of ``incumbent`` or ``bounds`` is wrong, a value is not finite, or a
-            fixed feature is out of range or not one value.
+        ValueError: ``incumbent`` or ``bounds`` has a wrong shape, a value is not finite, or a fixed
+            feature is out of range or has several values.
         NotImplementedError: ``acq_function`` is a one-shot acquisition function (knowledge
             gradient), for which BoTorch has generators.
 

@@ -219,8 +219,8 @@ def sparse_predictors(
     """Return a function that makes a model's sparse predictor, given its rows ``N x D``.
 
     Inducing points are cluster centres or, with category codes, the rows of largest conditional
-    variance. With 5 rows per point, no known noise and time left in the ``session``, a local
-    process is trained, and used if it increases the leave-one-out log density.
+    variance. A local process is trained with 5 rows per point, no known noise and time left in the
+    ``session``. It is used if it increases the leave-one-out log density.
     """
     from gpytorch_nkn.models import select_inducing_points
 

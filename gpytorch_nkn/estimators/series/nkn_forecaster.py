@@ -53,9 +53,9 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
     last 600 points, 24 horizons or four longest seasons, whichever is longest.
 
     Args:
-        structure: ``"auto"`` for the candidates of ``quality``, ``"time_series"`` for the paper's
-            network (:meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.time_series`), or your own
-            network over time and the standardised covariates, initialised from the data.
+        structure: ``"auto"`` for the candidates of ``quality``, or ``"time_series"`` for
+            :meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.time_series`, the paper's network. Your
+            own network over time and the standardised covariates is initialised from the data.
         seasons: ``"auto"`` infers days, weeks and years from dates, or from the number of steps in
             a unit of time. Otherwise, periods in units of time (days for dates) or durations such
             as ``"7D"``, ``"24h"``, ``"1Y"``; an empty list for no season. The data must cover each

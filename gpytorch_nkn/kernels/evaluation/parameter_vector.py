@@ -31,8 +31,9 @@ class ParameterVector:
 
     Attributes:
         batch_shape, size: Batch shape of the network, and length of the vector per batch element.
-        parts, slots: Parts of the vector in order, each a module and the name of its parameter, or
-            a tensor of derived values; and their ranges of indices.
+        parts: Parts of the vector in order, each a module and the name of its parameter, or a
+            tensor of derived values.
+        slots: Ranges of indices of the parts.
     """
 
     def __init__(self, batch_shape: torch.Size):
