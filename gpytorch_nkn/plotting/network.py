@@ -30,6 +30,7 @@ _ORIGIN = 0.35  # position of x0, as a fraction of the range
 _COUNTING_POINTS = 4_000  # number of points at which oscillations are counted
 _WIDTH, _HEIGHT = 0.5, 0.76  # size of a thumbnail; layers, and units of the widest, are 1 apart
 _MIN_UNITS = 6  # least height of the figure in units
+_STEP = 1e-3  # relative step of numerical derivatives
 _MIN_CONTRIBUTION = 0.02  # smallest relative contribution drawn as a line
 
 
@@ -144,12 +145,12 @@ def _contributions(layer: Any, sizes: Tensor) -> np.ndarray:
     These are fractions of a sum with its constant, and one for each factor of a product.
     """
 
-    def outputs(v: Tensor) -> Tensor:
-        return layer(v.unsqueeze(-1)).squeeze(-1)
-
-    slopes = torch.autograd.functional.jacobian(outputs, sizes)
+    # differences, because a caller in inference mode or a layer may not record gradients
+    factors = 1 + _STEP * torch.eye(len(sizes)).to(sizes)
     with torch.no_grad():
-        return (slopes * sizes / outputs(sizes).unsqueeze(-1)).nan_to_num().double().cpu().numpy()
+        columns = sizes.unsqueeze(-1) * torch.cat([factors, 2 - factors], -1)
+        up, down = layer(columns).double().chunk(2, -1)
+        return ((up - down) / (up + down) / _STEP).nan_to_num().cpu().numpy()
 
 
 def _slices(

@@ -81,13 +81,15 @@ def test_thumbnails_are_slices_of_every_unit(ax):
             assert slope > 0
 
 
-def test_connections_are_as_strong_as_their_contributions(ax):
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
+def test_connections_are_as_strong_as_their_contributions(ax, mode):
     """Weight times variance: 1 x 1, 2 x 4 and 0.01 x 1."""
     parts = [RBFKernel(), ScaleKernel(RBFKernel()), RBFKernel()]
     parts[1].outputscale = 4.0
     layer = Linear(3, 1, bias=False)
     layer.weight = torch.tensor([[1.0, 2.0, 0.01]])
-    plot_network(ax, NeuralKernelNetwork(parts, [layer]))
+    with mode():
+        plot_network(ax, NeuralKernelNetwork(parts, [layer]))
     lines = sorted(connections(ax), key=lambda line: line[1])
     assert len(lines) == 2  # the third is below 2 %
     (_, _, _, weak, pale), (_, _, _, strong, dark) = lines
