@@ -16,7 +16,7 @@ __all__ = ["ConditionedGP", "max_exact_rows"]
 
 _MAX_EXACT = 12_000  # largest number of rows of an exact GP, even if more fit into memory
 _MATRICES = 4  # peak number of N x N matrices in an exact prediction
-_NOISE_ROWS = 2000  # largest number of uncertain rows that determine their additional noise
+_NOISE_ROWS = 2000  # largest number of rows with uncertain inputs in the fit of their noise
 _CHUNK_ENTRIES = 16_000_000  # covariance entries per chunk: 128 MB
 
 

@@ -107,7 +107,7 @@ progress: Show a progress bar on a terminal.
     def _warn_of_order(self, X: Any, **of_rows: Any) -> None:
         """Warn if data of the rows have other labels than ``X``, or the same in another order.
 
-        The default labels 0, 1, ... say nothing about rows, unless both have them.
+        The default labels 0, 1, ... identify rows only if both objects have them.
         """
         of_pandas = pd.DataFrame | pd.Series
         for name, values in of_rows.items():

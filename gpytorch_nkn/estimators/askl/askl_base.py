@@ -71,7 +71,7 @@ class Problem(NamedTuple):
     targets: np.ndarray  # labels N x 1, or scaled targets N x K
     ridge_targets: np.ndarray  # targets of ridge regression, float64 N x K
     intercept: np.ndarray  # initial intercepts K
-    offset: np.ndarray | float = 0.0  # of the outputs, for units of the targets
+    offset: np.ndarray | float = 0.0  # means K of the targets, added to outputs
     scale: np.ndarray | float = 1.0
 
 
@@ -95,12 +95,12 @@ gamma: Parameter of the RBF kernel ``exp(-gamma r^2)`` from which initial freque
     number, or ``"auto"`` to minimise the leave-one-out error of kernel ridge regression on up to
     800 rows.
 weight_penalty: Factor ``lambda_1`` of the norm of ``W``. With ``"ASKL"``, it is relative to the RMS
-    of the gradients: Adam divides gradients by this RMS, but the trace norm has proximal steps.
+    of the gradients, because Adam divides gradients by this RMS and the proximal step does not.
 feature_penalty: Factor ``lambda_2`` of the mean squared norm of the features, for ``"ASKL"`` only.
 max_iter: Largest number of epochs.
 early_stopping: Choose the number of cycles on held-out rows: five folds of 20 % below 600 rows,
-    three below 1000, otherwise one of 10 to 20 %. Below 20,000 rows, then train on all rows. Ridge
-    regression on the initial features is another candidate. In regression, ridge regression also
+    three below 1000, otherwise one of 10 to 20 %. Below 20,000 rows, a final training uses all
+    rows. Ridge regression on the initial features is another candidate. In regression, it also
     sets ``W`` after training. With ``False`` or fewer than 10 rows, train for ``max_iter`` epochs.
 budget: Wall time of the training in seconds, within which learning rates decrease to zero; ``None``
     for no limit. The choice of scalings and ``gamma`` takes a few more seconds.
@@ -261,7 +261,7 @@ gamma_: Parameter of the RBF kernel from which initial frequencies were drawn.
             yield cosines.mul_(feature_scale(*omega.shape[:2])).cpu().numpy()
 
     def kernel(self) -> NonStationarySpectralKernel:
-        """Return the learned kernel, for Gaussian processes, which do not train its frequencies.
+        """Return the learned kernel with fixed frequencies, for Gaussian processes.
 
         The inputs of the float64 kernel are ``input_map_(X)``, its feature map is :meth:`features`.
         It has an output scale and needs no ``ScaleKernel``.

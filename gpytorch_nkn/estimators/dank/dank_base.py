@@ -73,7 +73,7 @@ support_: Indices of training rows with nonzero dual coefficients.
 dual_coef_, intercept_: Signed dual coefficients ``P x len(support_)`` and intercepts ``P`` of the
     ``P`` SVMs.
 eta_: Selected ``eta``; infinite for ``F_s = 1``, NaN if clusters have different values.
-C_: ``C`` of the SVM; in classification larger than the argument if the lengthscale was multiplied.
+C_: ``C`` of the SVM; in classification 1, 4 or 16 times the argument, as selected with the kernel.
 relevances_: Weights ``w`` of the columns, ``D``. They are not feature importances: they measure
     nonlinearity in a column.
 relevance_kernel_: Kernel with relevances; ``None`` if the base kernel was kept.

@@ -101,7 +101,7 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
         return _decisions(self._outputs(X), len(self.classes_))
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Return the classes ``M`` of rows ``M x D`` with most votes, ties broken by the sums."""
+        """Return classes ``M`` at rows ``M x D`` by majority vote; the sums decide ties."""
         codes = _codes(self.decision_function(X))  # first, because it raises if not fitted
         return self.classes_[codes]
 

@@ -49,7 +49,7 @@ COUNTS = ("poisson", "negative_binomial")  # likelihoods of counts
 
 
 class _Rates(Targets):
-    """Targets that are counts, which are not standardised; their process is the log rate."""
+    """Counts as targets, without standardisation; the process is the log rate."""
 
     def rows(self, x: Tensor, observed: np.ndarray) -> Rows:
         """Return rows with counts and logarithms of exposures ``2 x N``."""
@@ -127,7 +127,7 @@ def check_counted(likelihood: str, y: np.ndarray) -> None:
         raise ValueError(
             f"likelihood={likelihood!r} needs targets 0, 1, ..., {_MOST:g}, got "
             f"{y[wrong[0]]:g} in row {wrong[0]}: give counts and their exposure in place of "
-            "rates, or take likelihood='gaussian'."
+            "rates, or set likelihood='gaussian'."
         )
 
 
@@ -150,7 +150,7 @@ class CountMixture:
     binomial distribution (all are positive).
     """
 
-    weights: np.ndarray  # weights R of the components, of sum 1
+    weights: np.ndarray  # weights R of the components, which sum to 1
     means: np.ndarray  # means R x M of the logarithms of the rates
     stds: np.ndarray  # standard deviations R x M
     dispersions: np.ndarray  # R x 1
@@ -194,7 +194,7 @@ class CountMixture:
 
     @np.errstate(all="ignore")
     def below(self, values: np.ndarray) -> np.ndarray:
-        """Return probabilities ``M`` of at most values ``M``."""
+        """Return probabilities ``M`` of counts up to values ``M``."""
         counts = np.maximum(np.floor(values), 0.0)
         # P(Y <= k) = P(f < T), where T is a log-gamma variable, or a difference of two of them
         centre, variance = digamma(counts + 1), polygamma(1, counts + 1)

@@ -37,7 +37,7 @@ _KEPT_BYTES = 2 * 2**30  # largest size of the factors that are kept between pre
 _SCALED_ROWS = 100  # least number of rows for noise that depends on the inputs
 _HEAVY_WIDTHS = 2.0 ** np.arange(-1.0, 6.5, 0.5)  # factors of the scale of Student-t noise
 _STANDARD_ERRORS = 3.0  # required gain of scaled noise in held-out log density
-_PENALTY = 10.0  # number of rows; the prior standard deviation of a coefficient is about 0.3
+_PENALTY = 10.0  # ridge penalty in rows: coefficients have a prior standard deviation of 0.3
 _LARGEST = 16.0  # squared standardised errors are clipped here, to be robust to outliers
 _LIMITS = (1 / 9, 9.0)  # range of the factor of a variance
 _FOLDS = 5
@@ -207,7 +207,7 @@ class NoiseScale:
     Squared standardised errors have a Gamma distribution with this factor as mean, whose likelihood
     is the Gaussian likelihood with the scaled variance. ``squares`` are squared errors of held-out
     predictions ``means`` over their variances, each ``N``; ``numbers`` is the mask ``d`` of numeric
-    columns. The factors ``held_out`` of the ``N`` rows are by cross-validation.
+    columns. The factors ``held_out`` of the ``N`` rows come from cross-validation.
     """
 
     def __init__(
@@ -252,9 +252,9 @@ def _members(
 ) -> tuple[list[tuple[str, int]], list[Predictor], np.ndarray, np.ndarray, np.ndarray]:
     """Return ``M`` members, their predictors, two arrays of held-out predictions, and masks.
 
-    Predictions ``3 x M x N`` are targets, means and variances. They are made by the members, and by
-    members with parameters that ignore the rows in the masks ``M x N``. At most ``limit`` members
-    are used.
+    Each array ``3 x M x N`` has targets, means and variances. The first is from the members; in the
+    second, their parameters are learned without the rows in the masks ``M x N``. At most ``limit``
+    members are used.
     """
     usable: list[tuple[tuple[str, int], Predictor, np.ndarray, np.ndarray, np.ndarray]] = []
     starts = [(name, number) for name, fit in results.items() for number in sorted(fit.members)]

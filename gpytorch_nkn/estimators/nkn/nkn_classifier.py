@@ -37,7 +37,7 @@ _LABELLED_WORK = 1.5e9  # the same for Bernoulli models; two classes need one pr
 _LABELLED = ", labels"  # suffix of the names of Bernoulli models
 _LEAST_WEIGHT = 0.02  # least weight of a network, relative to the largest
 _LEAST_POWER = 1e-6  # lower bound of weights in the optimisation
-_NO_POWER = 1e-100  # weight near this bound; predictions are then class frequencies
+_NO_POWER = 1e-100  # replaces weights near this bound; predictions are then class frequencies
 _LEAST = 1e-9  # lower bound of the standard deviation of a linearised probability
 _DRAWS = 64  # quasi-random latent values for the variance of a probability
 # Log-normal approximations of gamma variables with two shapes: variances of the logarithms, and
@@ -59,7 +59,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
 
     For each class, a Gaussian process models the logarithm of a gamma variable. Normalised gamma
     variables have a Dirichlet distribution. The processes share the kernel. For two classes or few
-    rows, each network is also trained with Bernoulli likelihoods (one class against the others).
+    rows, each network is also trained with Bernoulli likelihoods (one-vs-rest).
     These are better for noisy labels and additive functions. The cost for each class is cubic in
     the number of rows. Networks therefore learn from a random subset of at most 1,144 rows for two
     classes and 669 for ten; predictions use at most 4,000 rows. More rows give a warning.
@@ -147,7 +147,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
                 f"{factors.tolist()}."
             )
         self._class_factors = factors
-        advice = "a random subset of each class is used, because time is cubic in the rows."
+        advice = "a random subset of each class is used, because time is cubic in their number."
         warn_of_size(type(self).__name__, len(labels), _MAX_ROWS, advice)
         kept = _stratified(labels, _MAX_ROWS, self._seed)
         x, labels, number = self._gaps.expected(rows[kept]), labels[kept], len(self.classes_)

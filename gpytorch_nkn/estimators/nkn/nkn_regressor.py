@@ -66,7 +66,7 @@ _CHOICES = {"likelihood": tuple(_LIKELIHOODS), "y_transform": ("auto", *TRANSFOR
 _MAX_ROWS, _MAX_TRAINED = 4000, 1000
 _PROBE = 1000  # number of rows on which the time is measured
 _CHOICE = 0.05  # largest fraction of a budget for each candidate transform
-# Width of the Gaussian around each of eight draws in their standard deviation: half of the
+# Width of the Gaussian around each of eight draws, in standard deviations of the draws: half of the
 # distance between neighbours.
 _BANDWIDTH = 0.2
 
@@ -86,8 +86,8 @@ class NKNRegressor(ColumnPredictions):
 
     **Data frames.** Columns of strings and of pandas' categorical type are categories
     (:class:`gpytorch_nkn.kernels.CategoricalKernel`); a new category differs from all others.
-    Booleans, and strings that are all numbers, are numbers. Dates become days since the first date
-    of the fit, periods by their start, and durations become days. NaT is a missing number.
+    Booleans, and strings that are all numbers, are numbers. Dates and starts of periods become days
+    since the first date of the fit, and durations become days. NaT is a missing number.
 
     **Missing values.** Missing numbers (NaN, pandas' NA) are drawn from their distribution given
     the other columns. Missing categories are drawn by frequency; ``fillna("missing")`` makes them a
@@ -133,34 +133,34 @@ class NKNRegressor(ColumnPredictions):
             Use ``"poisson"`` for counts, or ``"negative_binomial"`` if their variance exceeds the
             mean (``"poisson"`` then overfits). The process of counts is the logarithm of their
             rate. All but ``"gaussian"`` use Laplace's approximation and at most 4,000 rows, with a
-            warning if there are more; networks learn from 1,000. Missing values of the fit then
-            have their expected value, and ``"auto"`` does not transform targets.
+            warning if there are more; networks learn from 1,000. Expected values then replace
+            missing values in the fit, and ``y_transform="auto"`` does not transform targets.
         restarts: Number of starts of each network.
         y_transform: Transform of the targets: ``"identity"``, ``"log"``, ``"log1p"``, ``"sqrt"`` or
             ``"logit"``, as in :class:`.NKNForecaster`. For non-negative targets with a skewness
             above 0.5, ``"auto"`` compares the identity, square root and logarithm. A transform must
-            increase the log density of held-out rows (of 300) by 2 standard errors. Under a root, a
-            logarithm or bounds, integers are counts: quantiles and samples are integers, densities
-            are probabilities.
+            increase the log density of held-out rows (among 300) by 2 standard errors. With a root,
+            a logarithm or bounds, integer targets are treated as counts: quantiles and samples are
+            integers, densities are probabilities.
         y_bounds: Lower and upper bound of the targets and predictions, each a number or ``None``.
             ``None`` means 0 and infinity for transforms that need bounds.
         num_inducing: Number of inducing points (VFE) for predictions. ``None`` for exact
-            predictions of a table that is small enough, and otherwise for 2,000 points.
-        budget: Wall time in seconds of a fit; ``None`` for no limit. At most half of it is for the
-            preparation of predictions, which then use fewer starts and (fewer) inducing points.
+            predictions if the table is small enough, otherwise 2,000 points.
+        budget: Wall time in seconds of a fit; ``None`` for no limit. The preparation of predictions
+            takes at most half of it, if necessary with fewer starts and inducing points.
         <shared training>
         <shared computation>
 
     Attributes:
         <shared attributes>
         weights_: Weights of the members.
-        model_: Gaussian process of the largest weight, over standardised columns and targets; the
-            input of ``expand``, ``decompose`` and ``report``.
+        model_: Gaussian process with the largest weight, over standardised columns and targets; the
+            process that ``expand``, ``decompose`` and ``report`` describe.
         held_out_log_density_: Mean log density of held-out rows of the fit, per unit of the
             targets. From 15 to 2,000 rows, the hyperparameters are learned without the held-out
             rows. Otherwise it is a leave-one-out density, which is slightly optimistic.
-        held_out_ranks_: Predictive probabilities ``2 x n`` of values below the targets of these
-            rows, and of values up to the targets. The two differ only for counts.
+        held_out_ranks_: Predictive probabilities P(Y < y) and P(Y <= y), ``2 x n``, for the targets
+            y of these rows. The two differ only for counts.
         width_weights_: Weights of the noise components, by factor of the standard deviation.
         method_: ``"exact"`` or ``"sparse"``.
         y_offset_, y_scale_: Standardisation of the transformed targets.
@@ -261,7 +261,7 @@ class NKNRegressor(ColumnPredictions):
         targets = targets if observed is None else targets[:, observed]
         transforms = self._candidate_transforms(targets[0])
         if not self._is_gaussian and len(rows) > _MAX_TRAINED:
-            advice = "a random subset is used, because time is cubic in the rows."
+            advice = "a random subset is used, because time is cubic in their number."
             warn_of_size(f"likelihood={self.likelihood!r}", len(rows), _MAX_ROWS, advice)
             order = np.random.default_rng(self._seed).permutation(len(rows))[:_MAX_ROWS]
             rows, targets = rows[order], targets[:, order]
@@ -335,15 +335,15 @@ class NKNRegressor(ColumnPredictions):
         Args:
             X: Rows ``M x D``.
             return_std: Also return standard deviations ``M``.
-            exposure: Exposures ``M`` of counts, or one number; ``None`` for 1: the rate.
+            exposure: Exposures ``M`` of counts, or one number; ``None`` for 1, which gives rates.
             observation_noise: Include the noise of an observation; ``False`` for the uncertainty
                 of the function alone.
 
         Returns:
-            Mean ``M``, or mean and standard deviations, in units of the targets. The mean is
-            the expected observation, whatever ``observation_noise``. With a transform, log-normal
-            tails would dominate the moments. The process is therefore clipped at one standard
-            deviation beyond the targets of the fit and the median.
+            Mean ``M``, or mean and standard deviations, in units of the targets. The mean is the
+            expected observation, regardless of ``observation_noise``. With a transform, log-normal
+            tails would dominate the moments. Transformed values are therefore clipped at one
+            standard deviation beyond the range of the fit's targets and the predictive median.
         """
         check_flags(return_std=return_std, observation_noise=observation_noise)
         rows, indices, offset = self._drawn_with(X, exposure)
@@ -383,7 +383,7 @@ class NKNRegressor(ColumnPredictions):
     ) -> np.ndarray:
         """Draw joint samples ``M x n_samples`` of observations.
 
-        Each sample is of one member, one noise component and one draw of the missing values.
+        Each sample uses one member, one noise component and one draw of the missing values.
 
         Args:
             X, exposure: As in :meth:`predict`.
@@ -522,8 +522,8 @@ class NKNRegressor(ColumnPredictions):
                 num_rows,
                 _USUAL_ROWS,
                 f"hyperparameters are learned from random blocks of rows, and {self._num_points} "
-                "inducing points use all rows, in minutes for a million rows; a budget or fewer "
-                "num_inducing shorten it.",
+                "inducing points use all rows. A million rows take minutes; a budget or a smaller "
+                "num_inducing reduces the time.",
             )
 
     def _plan_predictions(self, model: TableGP, num_rows: int, count: int, seconds: float) -> float:

@@ -37,7 +37,7 @@ _UNION = 4_000  # largest number of neighbours for a joint distribution
 
 
 class SparsePredictor:
-    """Inducing points given all rows of a model.
+    """Predictor with inducing points, conditioned on all rows of a model.
 
     The inducing points ``m x D`` have Titsias' posterior at the hyperparameters of the model
     (:class:`.SparseNKNGP`). ``loo_rows`` are indices of the rows with leave-one-out predictions.
@@ -95,7 +95,7 @@ class SparsePredictor:
 
 
 class LocalPredictor:
-    r"""Inducing points and a Gaussian process of residuals, given the nearest rows of each point.
+    r"""Predictor with inducing points and a local Gaussian process of their residuals.
 
     The residuals :math:`r_i` vary on a scale that inducing points do not resolve. The network of
     kernels of their process is learned from random neighbourhoods of rows, which are assumed to be
@@ -104,7 +104,7 @@ class LocalPredictor:
     .. math:: \mu(x) = m(x) + k(x, N) (K_{NN} + \sigma^2 I)^{-1} r_N
 
     with the mean :math:`m` given the inducing values. Distances are in the numeric columns to which
-    it is most sensitive, weighted by its RMS derivatives.
+    :math:`m` is most sensitive, weighted by its RMS derivatives.
 
     Reference: Snelson and Ghahramani (2007), Local and global sparse Gaussian process
     approximations, whose local part has the same kernel as the global one.

@@ -30,7 +30,7 @@ class TableEstimator(Estimator):
     _shared_text: ClassVar[dict[str, str]] = Estimator._shared_text | {
         "shared training": """
 recipe: Optimiser settings of a start; ``None`` for 120 iterations of L-BFGS.
-n_jobs: Processes for the starts, from 500 rows on.
+n_jobs: Number of processes for the starts, used from 500 rows on.
 """,
         "shared attributes": """
 results_: Training records, :class:`gpytorch_nkn.fit.FitResult`, by name of the network.
@@ -111,7 +111,7 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
     def standardised_inputs(self, X: ArrayLike) -> np.ndarray:
         """Convert rows ``M x D`` to inputs ``M x d`` of ``model_``: used columns, standardised.
 
-        Missing cells get their expected value.
+        Expected values replace missing cells.
         """
         rows = self._incomplete_rows(X)
         return self._gaps.expected(rows)

@@ -14,7 +14,7 @@ __all__ = ["Gaps", "learned_rows"]
 _MAX_ROWS = 2000  # largest number of rows for the imputer
 _ROUNDS = 10  # largest number of rounds of chained equations
 _DRAWS = 8
-# Least number of complete rows for training without the others: fraction of all, rows per column.
+# Least number of complete rows for training on them alone: fraction of all, rows per column.
 _MOSTLY_COMPLETE, _ROWS_PER_COLUMN = 0.5, 3
 
 

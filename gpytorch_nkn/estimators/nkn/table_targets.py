@@ -66,8 +66,8 @@ class Targets:
     def moments(self, mixture: PredictiveMixture) -> tuple[np.ndarray, np.ndarray]:
         """Return means and standard deviations ``M`` of a mixture.
 
-        Transformed values are clipped one standard deviation beyond the targets of the fit and the
-        median. Otherwise wide tails would dominate the moments under a logarithm.
+        Transformed values are clipped at one standard deviation beyond the range of the fit's
+        targets and the predictive median. Otherwise log-normal tails would dominate the moments.
         """
         if self.transform.is_linear:
             return mixture.moments()
@@ -102,10 +102,10 @@ def choose_transform(
     recipe: Recipe | None,
     **options: Any,
 ) -> Transform:
-    """Return the first transform, or the one under which a kernel predicts held-out rows best.
+    """Return the transform under which a kernel predicts held-out rows best.
 
-    The second needs a mean log density that is higher by 2 standard errors. Inputs ``N x d`` are
-    standardised, and ``observed`` is as in :meth:`Targets.rows`. Options are of
+    To replace the first one, it must gain 2 standard errors in mean log density. Inputs ``N x d``
+    are standardised, and ``observed`` is as in :meth:`Targets.rows`. Options are passed to
     :func:`train_structures`.
     """
     rows = np.random.default_rng(seed).permutation(len(x))[:_COMPARED_ROWS]

@@ -98,7 +98,7 @@ class ColumnPredictions(MixturePredictions, RegressorMixin, TableEstimator):
         mean = self.predict(X, exposure=exposure)
         self._warn_of_order(X, y=y, sample_weight=sample_weight)
         if exposure is None and self._has_exposures:
-            warn_user("The fit had exposures: score(..., exposure=...) compares counts, not rates.")
+            warn_user("The fit had exposures: without exposure=..., score compares y with rates.")
         if not hasattr(self, "estimators_"):
             return float(r2_score(y, mean, sample_weight=sample_weight))
         y = self._targets_like_fit(y)

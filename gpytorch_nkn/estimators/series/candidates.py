@@ -61,7 +61,7 @@ _LONG_QUALITIES: dict[str, tuple[str, ...]] = {
 # Log prior weight of a cycle, because its period is chosen on the scored values. With n > 6 periods
 # in the data, it is multiplied by 6 / n.
 _CYCLE_LOG_PRIOR, _FEW_CYCLES = -3.0, 6.0
-_SUM_RECIPE = Recipe(adam_steps=0, lbfgs_iterations=40)  # for the only start, at prior modes
+_SUM_RECIPE = Recipe(adam_steps=0, lbfgs_iterations=40)  # for the single start, at the prior modes
 _TIME = (0,)  # column of time in the inputs
 _MANY = 250  # number of points up to which a network has 20 starts; above, 6
 

@@ -53,7 +53,7 @@ def forecast_many(
 
     Args:
         frame: One row per observation: series, time, target. Further columns are covariates.
-        horizon: Number of steps after the end of each series, and of the scored forecasts.
+        horizon: Number of steps to forecast, also in the rolling forecasts that score candidates.
         level: Coverage of the central intervals in per cent; ``None`` for no interval.
         future: Covariates after the end of each series, in long form: series, time, and the further
             columns of ``frame``. Rows at other times are ignored.
@@ -211,7 +211,7 @@ def _check_columns(frame: pd.DataFrame, argument: str, needed: Sequence[str]) ->
             f"{', '.join(map(str, frame.columns))}."
         )
     if not frame.columns.is_unique:
-        raise ValueError(f"{argument} has several columns of one name: {list(frame.columns)}.")
+        raise ValueError(f"{argument} has duplicate column names: {list(frame.columns)}.")
     if not len(frame):
         raise ValueError(f"{argument} has no rows.")
     unnamed = frame[needed[0]].isna().sum()

@@ -98,7 +98,7 @@ class Member:
     weight: float = 0.0
     is_sum: bool = False  # whether the kernel is one of the built-in sums
     shifts: tuple[float, ...] = ()  # times at which the level shifts
-    _shift_variance: float = 0.0  # of later level shifts per horizon, on the transform's scale
+    _shift_variance: float = 0.0  # of future level shifts, per horizon and transformed
     _conditioned: ConditionedGP | None = field(default=None, repr=False)
     _limits: _Limits | None = field(default=None, repr=False)
 

@@ -55,7 +55,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
     Args:
         structure: ``"auto"`` for the candidates of ``quality``, or ``"time_series"`` for
             :meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.time_series`, the paper's network. Your
-            own network over time and the standardised covariates is initialised from the data.
+            own network has time and standardised covariates as inputs, and start values from data.
         seasons: ``"auto"`` infers days, weeks and years from dates, or from the number of steps in
             a unit of time. Otherwise, periods in units of time (days for dates) or durations such
             as ``"7D"``, ``"24h"``, ``"1Y"``; an empty list for no season. The data must cover each
@@ -69,9 +69,9 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             (``"probit"`` in ``scores_``).
         bounds: Lower and upper bound of targets and forecasts (``None`` or infinite for no bound),
             such as ``(0, 1)`` for fractions. ``None`` for 0 and no upper bound if targets are
-            non-negative and the transform is not ``"identity"``. Bounds with targets on them have a
-            positive probability. Integer targets with a lower bound are counts: quantiles and paths
-            are integers, densities are probabilities.
+            non-negative and the transform is not ``"identity"``. A bound that equals some targets
+            has a positive probability. Integer targets with a lower bound are counts: quantiles and
+            paths are integers, densities are probabilities.
         horizon: Number of steps of rolling forecasts and of :meth:`forecast`; ``None`` for one
             season (6 without a season). Intervals are calibrated on forecasts of this length.
         quality: ``"fast"`` for up to three structures, ``"default"`` for up to seven.
@@ -169,12 +169,12 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             x: Times ``N`` or ``N x 1``: numbers, durations, or dates (``datetime64``, ``datetime``,
                 pandas with or without time zone, periods). Without ``y``, a pandas series (or frame
                 of one column) indexed by time, in which missing values are gaps.
-            y: Targets ``N`` in the order of ``x`` or with its dates as index.
+            y: Targets ``N``, in the order of ``x`` or indexed by the same dates.
             covariates: Numeric columns ``N x C``; every forecast needs their values at new times.
                 The columns of a data frame may be in any order, and so may its rows if both indices
                 contain dates. Constant columns give a warning and are not used.
             noise_variance: Known variances of the measurement errors, in squared units of the
-                targets: one number, or ``N`` in the order of ``x`` or with its dates as index.
+                targets: one number, or ``N`` in the order of ``x`` or indexed by the same dates.
                 Additional noise is learned. The noise of new observations is the learned noise plus
                 the mean of the known variances. With a transform of the targets, a variance is
                 multiplied by the transform's squared derivative at the target (delta method).

@@ -143,8 +143,8 @@ def next_in_month(dates: np.ndarray, count: int) -> np.ndarray | None:
 def next_in_week(dates: np.ndarray, count: int) -> np.ndarray | None:
     """Continue a series at certain times of the week, such as opening hours.
 
-    Times of the week with few or no recent dates are closed. Dates ``N`` are sorted and distinct.
-    Returns ``count`` dates, or ``None`` for other series.
+    Times of the week with few or no recent dates count as closed. Dates ``N`` are sorted and
+    distinct. Returns ``count`` dates, or ``None`` for other series.
     """
     recent = dates[dates > dates[-1] - _RECENT_SPAN]
     if recent.size < _MIN_DATES:

@@ -32,7 +32,7 @@ def score(model: ExactGP, scales: Scales, series: Series) -> tuple[float, float]
     """Return the mean log density of rolling forecasts and the calibration factor.
 
     The factor of standard deviations is the mean absolute standardised error, divided by its
-    expectation for normal errors. Two windows of the horizon are the prior weight of a factor of 1.
+    expectation for normal errors. A factor of 1 has the prior weight of two windows of the horizon.
     The scale is estimated from ``N`` targets. The factor therefore contains the ratio of the 97.5 %
     quantiles of Student's t (``N - 1`` degrees of freedom) and the normal distribution.
     """

@@ -119,7 +119,7 @@ class Series:
     def first_origin(self) -> int:
         """First row of rolling forecasts.
 
-        It follows a third of the steps, or two seasons if these are longer, but at most half.
+        It comes after a third of the steps, or after two seasons if longer, but at most after half.
         """
         steps = self.steps
         n = int(steps[-1]) + 1

@@ -50,7 +50,7 @@ def times_and_targets(x: Any, y: ArrayLike | None) -> tuple[pd.Index, np.ndarray
         y = at_times(y, times, "y")
     target = as_vector(y, "y", remedy=remedy)
     if len(times) != target.size:
-        raise ValueError(f"x and y must have one length, got {len(times)} and {target.size}.")
+        raise ValueError(f"x and y must have the same length, got {len(times)} and {target.size}.")
     return times, target
 
 
@@ -153,8 +153,8 @@ def _of_objects(values: np.ndarray, name: Any) -> pd.Index:
     if is_naive.any() or not offsets.max() - offsets.min() <= _CLOCK_CHANGE:  # or all are NaT
         return moments
     warn_user(
-        "The clock changes within the times: they are local times, and offsets from UTC are "
-        "dropped. If the zone is known, set it: pandas.to_datetime(times, utc=True)"
+        "The clock changes within the times: they are used as local times, and offsets from UTC "
+        "are dropped. If the zone is known, set it: pandas.to_datetime(times, utc=True)"
         ".tz_convert('Europe/Berlin')."
     )
     return (moments + offsets).tz_localize(None)

@@ -103,7 +103,7 @@ def test_scores_of_counts_take_exposures():
     model = counter().fit(X, y, exposure=exposure)
     expected = r2_score(y, exposure * model.predict(X))
     assert expected > 0.3 and model.score(X, y, exposure=exposure) == pytest.approx(expected)
-    with pytest.warns(UserWarning, match=r"had exposures: score\(\.\.\., exposure=\.\.\.\)"):
+    with pytest.warns(UserWarning, match=r"exposures: without exposure=\.\.\., score compares"):
         assert model.score(X, y) == pytest.approx(r2_score(y, model.predict(X)))
     with config_context(enable_metadata_routing=True):
         model.set_fit_request(exposure=True).set_score_request(exposure=True)
@@ -262,7 +262,7 @@ def test_wrong_counts_exposures_and_options_are_named(options, y, exposure, mess
     ("words", "wrong", "right"),
     [
         ("give counts and their exposure in place of rates", {"y": 0.5}, {"exposure": 2.0}),
-        ("take likelihood='gaussian'", {"y": 0.5}, {"y": 0.5, "likelihood": "gaussian"}),
+        ("set likelihood='gaussian'", {"y": 0.5}, {"y": 0.5, "likelihood": "gaussian"}),
         ("leave y_transform and y_bounds out", {"y_transform": "log"}, {}),
         ("leave it out", {"num_inducing": 9}, {}),
     ],
