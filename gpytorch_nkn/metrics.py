@@ -25,7 +25,7 @@ def interval_coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float
     y, lower, upper = (np.asarray(values, dtype=float) for values in (y, lower, upper))
     if not y.shape == lower.shape == upper.shape or y.size == 0:
         raise ValueError(
-            "y, lower and upper must have one shape and not be empty, got shapes "
+            "y, lower and upper must share a shape and not be empty, got shapes "
             f"{y.shape}, {lower.shape} and {upper.shape}."
         )
     if np.isnan([y, lower, upper]).any():

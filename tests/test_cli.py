@@ -89,7 +89,7 @@ def test_forecast_scores_the_held_out_tail_next_to_the_naive_rule(run, monthly, 
     assert summary["seed"] == summary["settings"]["seed"] == 3
     assert summary["rows"] == {"total": 39, "train": 35, "forecast": 4}
     assert {"gpytorch_nkn", "python", "torch", "gpytorch"} <= set(summary["versions"])
-    assert "Note: Rows without a value of 'sales' that are dropped: 1." in printed.out
+    assert "Note: Dropped rows without a value of 'sales': 1." in printed.out
     for word in ("RMSE", "MAE", "log density", "95 % cover", "seconds", "naive"):
         assert word in printed.out
     figure = tmp_path / "out" / "forecast.png"
@@ -184,7 +184,7 @@ def test_shifts_of_the_level_are_named(run, tmp_path):
         "month,sales\n" + "\n".join(f"{m},{v:.3f}" for m, v in zip(months, level, strict=True))
     )
     code, printed, _, summary = run("forecast", path, "--horizon", 3, "--quality", "fast")
-    assert code == 0 and "The level shifts at 2018-01." in printed.out
+    assert code == 0 and "Level shifts: 2018-01." in printed.out
     assert summary["shifts"] == ["2018-01"]
 
 
@@ -223,7 +223,7 @@ def test_options_of_the_file_reach_its_reader(run, tmp_path, forecast_only):
     assert code == 0, printed.err
     assert [row["time"] for row in rows] == ["2001-01-13", "2001-01-14"]
     assert summary["rows"]["total"] == 11 and summary["settings"]["where"] == [["Laden", "b"]]
-    assert "Note: Rows without a value of 'Größe' that are dropped: 1." in printed.out
+    assert "Note: Dropped rows without a value of 'Größe': 1." in printed.out
     assert "median" in printed.out
 
 

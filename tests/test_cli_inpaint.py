@@ -186,7 +186,7 @@ def bad_inputs(save, tmp_path):
         "no file": (["nowhere.png", "--mask", mask], "cannot read nowhere.png: No such file"),
         "mask of another size": (
             [gray, "--mask", small],
-            "the mask must have 16 x 20 pixels as the image has, got 20 x 16",
+            "the mask must have 16 x 20 pixels, like the image, got 20 x 16",
         ),
         "no mask": ([gray], "no pixel is transparent: pass the missing pixels by --mask"),
         "nothing missing": ([gray, "--mask", black], "0.png is black everywhere: nothing is"),

@@ -161,4 +161,4 @@ def test_masks_of_lossy_compression_are_what_is_bright(tmp_path):
     assert (np.asarray(Image.open(tmp_path / "m.jpg")) > 0).sum() > truth.sum()  # the trouble
     mask, notices = read_mask(tmp_path / "m.jpg")
     np.testing.assert_array_equal(mask, truth)
-    assert notices == ("m.jpg has lossy compression: bright pixels are missing.",)
+    assert notices == ("m.jpg has lossy compression: bright pixels count as missing.",)

@@ -111,7 +111,7 @@ def _make_parser() -> argparse.ArgumentParser:
 def _add_file_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that read_time_series has under the same names."""
     add = parser.add_argument
-    add("--target", metavar="COL", help="target column (default: the only other column of numbers)")
+    add("--target", metavar="COL", help="target column (default: the only other numeric column)")
     text = (
         "time column (default: the first column of dates or increasing numbers); repeat the option "
         "for parts of the time, such as year and month; `rows` numbers the rows"

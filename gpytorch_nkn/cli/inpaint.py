@@ -74,8 +74,8 @@ def run_inpaint(args: argparse.Namespace) -> None:
         }
         write_summary(args, content, ["pillow"])
     print(
-        f"Filled in {seconds:.1f} seconds; the standard deviation is {typical:.1%} of the range "
-        f"from black to white, {std[mask].max():.1%} at most."
+        f"Filled in {seconds:.1f} seconds; the RMS standard deviation is {typical:.1%} of the "
+        f"range from black to white, {std[mask].max():.1%} at most."
     )
     print(f"Numbers and summary: {args.out / 'inpaint.npz'}, {args.out / 'summary.json'}")
     print(figure)
@@ -96,7 +96,7 @@ def _missing(image: ImageFile, path: Path | None) -> tuple[np.ndarray, tuple[str
             expected, got = (
                 f"{shape[1]} x {shape[0]}" for shape in (image.transparent.shape, mask.shape)
             )
-            raise UserError(f"the mask must have {expected} pixels as the image has, got {got}")
+            raise UserError(f"the mask must have {expected} pixels, like the image, got {got}")
         unused = int((image.transparent & ~mask).sum())
         if unused:
             notices += (f"Training uses {unused} transparent pixels, which the mask omits.",)

@@ -290,7 +290,7 @@ def rows_with_time(frame: pd.DataFrame, times: list[str], reading: Reading) -> p
     known, covariates = frame[reading.target] != "", [*reading.covariates]
     if len(lost := frame[~timed & known]):
         text = quoted([", ".join(filter(None, lost.iloc[0]))])
-        reading.note(f"Rows without a time that are dropped: {len(lost)} (such as {text}).")
+        reading.note(f"Dropped rows without a time: {len(lost)} (such as {text}).")
     is_future = bool(covariates) and (frame[covariates] != "").all(axis=1)
     return frame[timed & (known | is_future)]
 

@@ -41,9 +41,9 @@ def read_time_series(
         path: The file, which gzip may have compressed.
         time: Name of the time column, or names of several columns, such as year and month.
             ``"rows"`` counts the rows. None finds a column of dates or of increasing numbers.
-        target: Name of the target column; None for the only other column of numbers.
-        covariates: Names of columns of numbers that are also known for the future. Rows without a
-            target after the last one with a target are the future.
+        target: Name of the target column; None for the only other numeric column.
+        covariates: Names of numeric columns that are also known for the future. The rows after the
+            last target are the future.
         future: A second file with future rows: times and covariates, in columns of the same names.
         where: Columns and their values in the rows to read, for files of several series.
         sep: Separator of cells, a character or a regular expression.
@@ -111,12 +111,12 @@ def read_time_series(
     if repeated and time is None:
         csv_columns.check_one_series(frame[known], x[known], times, target)
     lacking = repr(target) + (f" or, in the future, of {quoted(covariates)}" if covariates else "")
-    note(f"Rows without a value of {lacking} that are dropped: {gaps}.", gaps > 0)
+    note(f"Dropped rows without a value of {lacking}: {gaps}.", gaps > 0)
     note("Rows are sorted by time.", (np.diff(now) < 0).any())
-    note(f"Rows at the time of an earlier row: {repeated}; all rows are used.", repeated)
+    note(f"Rows that repeat an earlier time: {repeated}; all rows are used.", repeated)
     full = [c for c in unused if (frame[c][known] != "").all() and frame[c][known].nunique() > 1]
     note(
-        f"Columns of numbers that are not used: {quoted(full)}; if they are known for the future, "
+        f"Unused numeric columns: {quoted(full)}; if they are known for the future, "
         f"name them by {csv_cells.option('covariates', full)}.",
         full,
     )

@@ -45,7 +45,7 @@ def read_table(path: str | os.PathLike, reading: Reading) -> pd.DataFrame:
             dates = pd.to_datetime(days, unit="D", origin="1899-12-30").dt.round("s")
             texts = dates.dt.strftime("%Y-%m-%d %H:%M:%S").astype(object)
             frame[name] = texts.where(frame[name] != "", "")
-            reading.note(f"Numbers of {name!r} are read as dates of Excel.")
+            reading.note(f"Numbers of {name!r} are read as Excel dates.")
     return frame
 
 
@@ -134,7 +134,7 @@ def _named(path: Path, rows: pd.DataFrame, reading: Reading) -> pd.DataFrame:
         raise ValueError(f"{path} has a header and no rows.")
     if len(left):
         text = quoted([", ".join(filter(None, left.iloc[0]))[:80]])
-        reading.note(f"Lines beside the data that are dropped: {len(left)} (such as {text}).")
+        reading.note(f"Dropped lines outside the data: {len(left)} (such as {text}).")
     is_used = (body != "").any()
     if names.empty:
         body = body.loc[:, is_used]

@@ -81,7 +81,7 @@ def read_image(path: str | os.PathLike) -> ImageFile:
     """Read an image that Pillow knows: gray or colour, with or without opacity, 8 or 16 bits.
 
     An orientation in the file is applied. Palettes, black-and-white images and other colour spaces
-    become gray or RGB. Pillow reads 16 bits of colour images as 8, which the notices say.
+    become gray or RGB. Pillow reads 16 bits of colour images as 8; a notice states this.
     """
     path = Path(path)
     return _as_integers(path, *_open(path))
@@ -99,7 +99,7 @@ def read_mask(path: str | os.PathLike) -> tuple[np.ndarray, tuple[str, ...]]:
     brightness = file.values.reshape(*file.pixels.shape[:2], -1).max(-1)
     lossy = image.format in _LOSSY
     if lossy:
-        notices += (f"{path.name} has lossy compression: bright pixels are missing.",)
+        notices += (f"{path.name} has lossy compression: bright pixels count as missing.",)
     return (brightness > (0.5 if lossy else 0.0)) & ~file.transparent, notices
 
 

@@ -47,7 +47,7 @@ _SMOOTH_TIME = 0.2  # fraction of the budget for the smooth interpolants
 _TRAINING_TIME = 0.5  # fraction of the remaining time for training
 _SOLVING = 0.3  # fraction of the remaining time for the mean, and again for the blocks
 _PRODUCTS = 6  # time of a conjugate gradient iteration, in products with the covariance
-_LEAST_ITERATIONS = 40  # a kernel is learned if half of the time suffices for so many iterations
+_LEAST_ITERATIONS = 40  # a kernel is learned if half of the time suffices for them
 _MIN_ITERATIONS = 3  # smallest number of conjugate gradient iterations
 _SCORED_ITERATIONS, _SCORED_TOLERANCE = 200, 1e-3  # conjugate gradients for a block
 
@@ -116,8 +116,8 @@ def inpaint(
     holes (within 4 cells of a known cell) and wide parts have separate weights.
 
     Use it for scratches, text, gaps in scans and sensors, and holes in textures. The content of a
-    large hole in a photograph cannot be inferred. A training step is cubic in the side lengths.
-    Values are not clipped.
+    large hole in a photograph cannot be inferred. The time of a training step is cubic in the side
+    lengths. Values are not clipped.
 
     Args:
         image: Numbers ``n_1 x ... x n_P`` with P of 2 (image), 3 (video) or more. Missing cells are

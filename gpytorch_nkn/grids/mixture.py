@@ -32,7 +32,7 @@ class Mixture:
         f(x) = \sum_k \bigl((1 - t) u_k + t v_k\bigr) f_k(x), \qquad
         t = \log d / \log d_{\max}
 
-    The non-negative weights u sum to one, and so do v; they minimise the squared errors in held-out
+    The weights u and v are non-negative, each sum to one, and minimise squared errors in held-out
     blocks. The variance is a positive combination of a constant, the squared disagreement of the
     interpolants, and local variances times functions of d. Its coefficients maximise the likelihood
     of the blocks, with a Dirichlet prior on their fractions. A calibration factor then makes 95 %

@@ -48,7 +48,7 @@ class Behaviour:
 
     periods: tuple[float, ...]  # between two steps and the span, shortest first
     length: float  # distance at which non-periodic factors decrease to exp(-1/2), or infinity
-    relative_length: float  # distance after 39 % of their total decrease over the data
+    relative_length: float  # distance at which they have made 39 % of their decrease over the data
     degree: int  # number of linear factors
     walks: bool  # whether a factor is a random walk
     others: bool  # whether there are other factors

@@ -102,8 +102,8 @@ def held_out(
 
     .. math:: \mu_n = r_n - L_{nn} e_n, \qquad \sigma_n = L_{nn}, \qquad L e = r
 
-    A mixture has several ``processes``, with weights of sum one. Return observations ``N`` in units
-    of the data, and both predictions.
+    A mixture has several ``processes``, and weights that sum to one. Return observations ``N`` in
+    units of the data, and both predictions.
 
     References: Dawid (1984), Present position and potential developments: the prequential approach;
     Rasmussen and Williams (2006), section 5.4.2.

@@ -90,8 +90,8 @@ class Decomposition:
             - k_i(x, X)\, (K + \Sigma)^{-1} k_j(X, x')
 
     Attributes:
-        components: Components; each in turn gives the smallest error together with its
-            predecessors. For a table, they are in decreasing order of ``shares``.
+        components: Components in greedy order: each one, added to its predecessors, gives the
+            smallest error. For a table, they are in decreasing order of ``shares``.
         explained: Share of the targets' variance that the first j components explain, ``J``.
         errors: Mean absolute error of the first j components in held-out blocks, ``J``, in units
             of the targets (averaged over outputs).
@@ -261,15 +261,14 @@ def decompose(
     which ``print`` shows.
 
     Returns:
-        Components with explained variances and errors. Each component in turn gives, together with
-        its predecessors, the smallest error in 10-fold cross-validation (contiguous blocks for a
-        series, fixed hyperparameters). For a table, components are in decreasing order of their
-        shares.
+        Components with explained variances and errors, in greedy order: each one, added to its
+        predecessors, gives the smallest error in 10-fold cross-validation (contiguous blocks for a
+        series, fixed hyperparameters). For a table, they are in decreasing order of ``shares``.
 
     Raises:
         TypeError: The model is of another class, or its likelihood is not Gaussian.
-        ValueError: An option is out of range. Or the model has no training data, its outcome
-            transform is not affine, or its covariance differs from its ``covar_module``.
+        ValueError: An option is out of range. The model has no training data, a nonlinear outcome
+            transform, or a covariance that differs from its ``covar_module``.
         NotImplementedError: Members differ in outcome scale, or a multitask prior is not supported.
     """
     gp = fitted_gp(model)

@@ -83,7 +83,7 @@ def long_form(model: ExactGP) -> ExactGP:
     """Return a multitask model in long form, and other models unchanged.
 
     The long form has the same posterior; its kernel is a sum of products with GPyTorch's
-    IndexKernel. Supported are BoTorch's MultiTaskGP and KroneckerMultiTaskGP, and models with a
+    IndexKernel. ``model`` may be BoTorch's MultiTaskGP or KroneckerMultiTaskGP, or have a
     MultitaskGaussianLikelihood. The task index may also be the second input of a model whose kernel
     is ``covar_module`` times an IndexKernel.
     """

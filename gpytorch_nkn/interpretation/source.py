@@ -266,7 +266,7 @@ def class_units(model: Any, label: Any) -> tuple[Units | None, int]:
 
 
 def fitted_processes(model: Any) -> list[tuple[float, FittedGP]]:
-    """Return the processes of a mixture, with weights of sum one.
+    """Return the processes of a mixture, with weights that sum to one.
 
     For BoTorch's ensembles, equal members become one process.
     """

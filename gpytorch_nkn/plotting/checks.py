@@ -42,8 +42,8 @@ def plot_calibration(
         ax: Axes to draw on.
         levels: Probabilities ``L`` of the intervals.
         coverage: Fractions ``L`` of observations inside the intervals.
-        num_points: Number of observations, from which the expected range is computed. With 95 %
-            probability it contains all fractions of a calibrated model with independent errors
+        num_points: Number of observations, which determines the expected range. This range contains
+            all fractions of a calibrated model with independent errors with 95 % probability
             (binomial quantiles, Bonferroni's bound). Fractions vary more if errors are dependent.
         labels: Labels of the horizontal and of the vertical axis.
 

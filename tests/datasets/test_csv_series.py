@@ -222,7 +222,7 @@ def test_missing_values_are_omitted(read):
     marks = ["NaN", "nan", "NA", "n/a", "", "-", ".", "..", "?", "null", "None", "#N/A", "#DIV/0!"]
     series = read(column(["1", *marks, "2"]))
     assert series.x.tolist() == [0, len(marks) + 1] and series.y.tolist() == [1, 2]
-    assert series.notices == (f"Rows without a value of 'y' that are dropped: {len(marks)}.",)
+    assert series.notices == (f"Dropped rows without a value of 'y': {len(marks)}.",)
     assert read(column(["1", "x", "-999.0"]), na_values=["x", "-999"]).y.tolist() == [1]
 
 
@@ -541,15 +541,15 @@ def test_notices_say_what_was_skipped_or_assumed(read):
     assert (series.x_label, series.y_label, series.name) == ("t", "y", "series")
     assert not series.test.any() and not series.has_dates
     assert series.notices == (
-        "Rows without a time that are dropped: 1 (such as '3').",
-        "Rows without a value of 'y' that are dropped: 2.",
+        "Dropped rows without a time: 1 (such as '3').",
+        "Dropped rows without a value of 'y': 2.",
         "Rows are sorted by time.",
-        "Rows at the time of an earlier row: 1; all rows are used.",
+        "Rows that repeat an earlier time: 1; all rows are used.",
     )
     winter, summer = "2020-01-01 10:00+01:00", "2020-07-01 10:00+02:00"
     for text, notice in {
-        "World Bank\nt,y\n1,2\n2,3\n": "the data that are dropped: 1 (such as 'World Bank').",
-        "t,y\n1,2\n2,3\nsee below,\n": "the data that are dropped: 1 (such as 'see below').",
+        "World Bank\nt,y\n1,2\n2,3\n": "outside the data: 1 (such as 'World Bank').",
+        "t,y\n1,2\n2,3\nsee below,\n": "outside the data: 1 (such as 'see below').",
         "2001-01,a,5\n2001-02,b,6\n": "the columns are called 'column 1', 'column 2', 'column 3'.",
         "sales\n5\n7\n": "Rows are counted from the first row.",
         table(["01/02/2020", "13/02/2020"]): "Dates are read day first.",
@@ -633,10 +633,10 @@ def test_covariates_stand_beside_values_and_in_rows_that_follow(read, tmp_path):
     assert series.covariates["price"].tolist() == [2] + [1.5] * 7
     assert series.future_x.astype(str).tolist() == ["2001-10", "2001-11", "2001-12"]
     assert series.future_covariates["promo"].tolist() == [1, 0, 1]
-    lacking = "Rows without a value of 'y' or, in the future, of 'promo', 'price'"
-    assert series.notices == (f"{lacking} that are dropped: 1.",)
+    lacking = "Dropped rows without a value of 'y' or, in the future, of 'promo', 'price'"
+    assert series.notices == (f"{lacking}: 1.",)
     gap = read(text + "2002-01,,1,\n", target="y", covariates=["promo", "price"])
-    assert gap.notices == (f"{lacking} that are dropped: 2.",)
+    assert gap.notices == (f"{lacking}: 2.",)
     assert gap.future_x.tolist() == series.future_x.tolist()
     assert read(text, target="y").covariates is None
     # rows in another order, and a second file with columns in another one

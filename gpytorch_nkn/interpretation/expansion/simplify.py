@@ -153,7 +153,7 @@ class Simplification:
         kind = "Cross-validation in blocks" if len(self.units.names) == 1 else "Leave-one-out"
         lines.append(
             f"{kind}: mean log density {self.log_density:.3f}, "
-            f"given model {self.network_log_density:.3f} (higher is better)."
+            f"original model {self.network_log_density:.3f} (higher is better)."
         )
         if self.interrupted:
             lines.append("The search was interrupted; this is the best kernel so far.")

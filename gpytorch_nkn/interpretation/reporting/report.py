@@ -40,8 +40,8 @@ _MIN_POINTS, _MAX_POINTS = 200, 1000  # least and largest number of forecast poi
 _MAX_SPANS = 100  # largest horizon in spans of the data
 _MAX_UNWARNED = 2500
 _ADVICE = (
-    "its time grows with the cube of the number of points, to minutes for 4,500. Faster: effects "
-    "alone, or a report on a model of some of the points."
+    "its time grows with the cube of the number of points (minutes for 4,500). Effects alone, or a "
+    "report on a model of a subset of the points, takes less time."
 )
 _TASK_POINTS, _TASK_DRAWS, _TASK_PAIRS = 1000, 500, 6  # limits for the correlations of tasks
 _EFFECTS = 6  # largest number of figures of main effects, and of pairs

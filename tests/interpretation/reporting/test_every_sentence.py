@@ -103,7 +103,7 @@ COMPONENT = [
      and abs(c.past(c.x[1] - c.x[0])) < 0.15 * abs(c.mean).max()),
     ("It adds almost nothing to a forecast.",
      lambda c: abs(c.past(c.x[1] - c.x[0])) < 0.15 * abs(c.mean).max()),
-    ("Held-out data are predicted as well without (?:it|them): it may be noise.",
+    ("Held-out data are predicted equally well without (?:it|them): it may be noise.",
      lambda c: c.helps == "noise"),
     ("It clearly improves predictions of single held-out points, but not of held-out blocks.",
      lambda c: c.helps == "points"),
@@ -113,7 +113,7 @@ COMPONENT = [
 def split(c, share, n, k, said, noise):
     """The numbers of the first sentences; ``k`` is None for one component, or for a table."""
     none_alone = not c.is_table and not {"blocks", "points"} & set(c.improves)
-    doubt = "it does not" if not c.over_mean else "its components" if none_alone else ""
+    doubt = "it does not" if not c.over_mean else "the components" if none_alone else ""
     true = (said or "").startswith(doubt) and bool(said) == bool(doubt)
     return (
         true and int(n) == len(c.y) and is_share(share, c.explained) and same(noise, c.noise)
@@ -124,9 +124,9 @@ def split(c, share, n, k, said, noise):
 SUMMARY = [
     (r"The model explains <share> of the variance of the targets in (\d+) observations(?:, as "
      r"(?:a sum of (\d+) components|one component))?.(?: In cross-validation (it does not "
-     r"predict held-out data better than the mean: this may all be noise|its components clearly "
-     r"improve predictions of held-out data together, but none of them alone).)? The remaining "
-     r"noise has a standard deviation of <n>.",
+     r"predict held-out data better than the mean: this may all be noise|the components together "
+     r"clearly improve predictions of held-out data, but no single component does).)? "
+     r"The remaining noise has a standard deviation of <n>.",
      split),
     (r"(\d+). (?:.*) \(<share> of the variance(?:; it (may be noise|improves predictions of single "
      r"points only))?\).",
@@ -272,7 +272,7 @@ SEARCH = [
          c.kept[-int(n or 1) :]].max(initial=-np.inf) <= c.top),
     (r"Next: <at>, where the model expects (\S+) ± (\S+).",
      lambda c, m, s: same(m, c.next[0]) and same(s, c.next[1])),
-    (r"At the best point so far it expects (\S+) ± \S+.",
+    (r"At the best point so far, the model expects (\S+) ± \S+.",
      lambda c, m: same(m, c.means[np.where(c.kept, c.sign * c.y, -np.inf).argmax()])),
     ("In leave-one-out cross-validation the model is (hardly better|worse) than the mean, so the "
      "following effects may be chance.",
