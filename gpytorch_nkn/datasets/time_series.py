@@ -31,9 +31,9 @@ class TimeSeries:
         y_label: Name of the values, with their unit where known.
         zone: Time zone of dates, such as ``"UTC+02:00"``; empty for none.
         notices: What was inferred or changed while reading, one sentence each.
-        covariates: Covariates ``N x C`` of the values; None for none.
-        future_x: Times ``M`` after the values at which covariates are known.
-        future_covariates: Their values there, ``M x C``.
+        covariates: Covariates ``N x C`` at the times ``x``; None without covariates.
+        future_x: Times ``M`` after ``x`` at which covariates are known.
+        future_covariates: Covariates ``M x C`` at the times ``future_x``.
     """
 
     name: str

@@ -45,8 +45,8 @@ class Mixture:
         values, missing: Standardised values ``C x n_1 x ... x n_P``, and the mask of missing ones.
         blocks: Masks of held-out cells, ``B x n_1 x ... x n_P``. Cells farther from known cells
             than any missing cell are not scored.
-        smoother, names: Smooth interpolants of the grid, and methods of it in the mixture.
-        cells: Mask of the cells to fill, if missing, ``n_1 x ... x n_P``.
+        smoother, names: Smooth interpolants of the grid, and names of those in the mixture.
+        cells: Mask ``n_1 x ... x n_P`` of cells, among which missing ones are filled.
         end: Value of ``time.monotonic()`` after which only the first block is predicted.
     """
 

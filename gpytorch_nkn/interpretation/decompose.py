@@ -261,7 +261,7 @@ def decompose(
     which ``print`` shows.
 
     Returns:
-        Components with explained variances and errors, in greedy order: each one, added to its
+        Components with explained variances and errors, in greedy order. Each one, added to its
         predecessors, gives the smallest error in 10-fold cross-validation (contiguous blocks for a
         series, fixed hyperparameters). For a table, they are in decreasing order of ``shares``.
 

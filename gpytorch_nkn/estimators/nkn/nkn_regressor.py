@@ -92,7 +92,7 @@ class NKNRegressor(ColumnPredictions):
     **Missing values.** Missing numbers (NaN, pandas' NA) are drawn from their distribution given
     the other columns. Missing categories are drawn by frequency; ``fillna("missing")`` makes them a
     category. Networks learn from the complete rows if these are at least half of all rows, or at
-    least three per column plus three. Otherwise they use all rows, with expected values. Exact
+    least three per column plus three. Otherwise they use all rows, with imputed means. Exact
     predictions also use incomplete rows, with additional noise: the variance of the function over
     the missing values. The prediction for an incomplete row is a mixture over 8 draws. Values must
     be missing at random given the observed values; if not, add the columns of scikit-learn's

@@ -58,8 +58,8 @@ _LONG_QUALITIES: dict[str, tuple[str, ...]] = {
     "fast": (_DRIFTING,),
     "default": (_DRIFTING, "damped", "cycle", _LEVEL, _NO_COVARIATES),
 }
-# Log prior weight of a cycle, because its period is chosen on the scored values. With n > 6 periods
-# in the data, it is multiplied by 6 / n.
+# Log prior weight of a cycle: a penalty, as its period is chosen on the scored values. With n > 6
+# periods in the data, it is multiplied by 6 / n.
 _CYCLE_LOG_PRIOR, _FEW_CYCLES = -3.0, 6.0
 _SUM_RECIPE = Recipe(adam_steps=0, lbfgs_iterations=40)  # for the single start, at the prior modes
 _TIME = (0,)  # column of time in the inputs

@@ -118,7 +118,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         Args:
             horizon: Steps ahead; ``None`` for ``horizon_``. Times continue with the frequency of a
                 pandas index, or the rule of the dates: the 30th, last business days, third Fridays,
-                opening hours. Otherwise they are median steps apart.
+                opening hours. Otherwise they are one median step apart.
             level: Coverage of the central intervals in per cent; ``None`` for no interval.
             covariates: Covariates ``horizon x C`` at the times that follow, if :meth:`fit` had
                 covariates. Rows of a data frame with dates as index are selected by date.

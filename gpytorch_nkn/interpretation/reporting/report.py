@@ -58,8 +58,8 @@ class Section:
     sentences: tuple[str, ...]
     terms: str  #: labels of the leading terms
     share: float  #: gain in explained variance; negative if it opposes earlier components
-    #: held-out data whose prediction it improves: ``"blocks"``, only ``"points"``, ``"none"``, or
-    #: ``"level"`` for a constant, which errors about the level cannot show
+    #: held-out data whose prediction it improves: ``"blocks"``, only ``"points"`` or ``"none"``;
+    #: ``"level"`` for a constant, because errors are measured about the level
     improves: str
     curve: ComponentCurve  #: over time
 
@@ -287,7 +287,7 @@ def report(
 
 def _in_order_of_time(gp: FittedGP) -> FittedGP:
     if bool((gp.time == gp.time[:1]).all()):
-        raise ValueError("A report on a series needs distinct times, got one for all points.")
+        raise ValueError("A report on a series needs distinct times, got one time for all points.")
     order = gp.inputs[:, 0].argsort(stable=True)
     names = "inputs", "targets", "observed", "mean", "noise"
     vectors = {name: getattr(gp, name)[order] for name in names}
