@@ -67,7 +67,7 @@ def fit_bo_model(
     units = [(m, output) for m in _members(model) for output in enumerate(_output_models(m))]
     for position, (member, (number, output)) in enumerate(units):
         # Ctrl-C before the first unit is trained raises KeyboardInterrupt
-        with torch.enable_grad(), session.interruptible(lambda position=position: position):  # type: ignore[misc]
+        with session.interruptible(lambda position=position: position):  # type: ignore[misc]
             result = fit_best_of(
                 output,
                 restarts=1 + fresh_starts,

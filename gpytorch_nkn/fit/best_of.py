@@ -57,6 +57,7 @@ class _Run:
         return RestartRecord(self.number, self.origin, self.loss, *numbers)
 
 
+@torch.inference_mode(False)
 @torch.enable_grad()
 def fit_best_of(
     model: ExactGP | Callable[[], ExactGP],

@@ -36,6 +36,7 @@ _FOLDS_TIME = 0.5  # fraction of the budget for the first stage, if starts hold 
 _MIN_STEPS = 10  # least number of steps of the last stage
 
 
+@torch.inference_mode(False)
 @torch.enable_grad()
 def fit_in_stages(
     model: ExactGP,

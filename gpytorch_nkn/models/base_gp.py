@@ -76,7 +76,7 @@ TRAINERS: dict[type[Model], Callable[..., Any]] = {}
 def trains(
     model_class: type[M],
 ) -> Callable[[Callable[Concatenate[M, P], R]], Callable[Concatenate[M, P], R]]:
-    """Register a function as the trainer of a model class, and make it reject other models."""
+    """Register the trainer of a model class; it rejects other models and enables gradients."""
 
     def register(trainer: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P], R]:
         @wraps(trainer)
@@ -86,7 +86,8 @@ def trains(
                 raise TypeError(
                     f"model must be a {model_class.__name__}, got {type(model).__name__}{advice}."
                 )
-            return trainer(model, *args, **options)
+            with torch.inference_mode(False), torch.enable_grad():
+                return trainer(model, *args, **options)
 
         TRAINERS[model_class] = checked
         return checked

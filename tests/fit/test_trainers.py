@@ -329,7 +329,7 @@ def test_botorch_trains_by_it_where_gradients_are_off_and_another_dtype_is_the_d
 
     def run(model):
         torch.set_default_dtype(torch.float32)
-        with torch.no_grad(), unchanged():
+        with torch.inference_mode(), unchanged():
             if trainer.through_botorch:
                 mll = mll_of(model)
                 with short_starts():

@@ -189,16 +189,15 @@ class LocalPredictor:
         model = untrained_model("tabular", first, cat_dims)
         rows.set_on(model)
         recipe = Recipe(adam_steps=0, lbfgs_iterations=_ITERATIONS)
-        with torch.enable_grad():
-            fit_best_of(
-                model,
-                restarts=1,
-                initialize="data",
-                recipe=recipe,
-                budget=budget,
-                seed=seed,
-                progress=False,
-            )
+        fit_best_of(
+            model,
+            restarts=1,
+            initialize="data",
+            recipe=recipe,
+            budget=budget,
+            seed=seed,
+            progress=False,
+        )
         first.set_on(model)
         return model.eval()
 

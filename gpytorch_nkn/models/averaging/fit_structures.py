@@ -88,16 +88,15 @@ def fit_structure_ensemble_gp(
         gp = parts[number]
         if not any(parameter.requires_grad for parameter in gp.parameters()):
             return gp
-        with torch.enable_grad():
-            return fit_best_of(
-                gp,
-                restarts=1,
-                initialize=None,
-                recipe=recipe,
-                budget=seconds,
-                seed=seed,
-                progress=progress,
-            )
+        return fit_best_of(
+            gp,
+            restarts=1,
+            initialize=None,
+            recipe=recipe,
+            budget=seconds,
+            seed=seed,
+            progress=progress,
+        )
 
     trained = train_candidates(train, range(len(parts)), session)
     failures = {result.key: result.status for result in trained if result.candidate is None}

@@ -68,15 +68,14 @@ def learn_on_blocks(
     fit: Callable[..., FitResult] = fit_best_of
     if unbatched:
         fit = partial(fit_in_stages, block_size=_BLOCK_ROWS, max_blocks=_MAX_BLOCKS)
-    with torch.enable_grad():
-        result = fit(
-            gp,
-            restarts=restarts,
-            recipe=Recipe(adam_steps=0, lbfgs_iterations=150),
-            budget=session.part(_START_SHARE),
-            seed=session.seed,
-            progress=session.progress,
-        )
+    result = fit(
+        gp,
+        restarts=restarts,
+        recipe=Recipe(adam_steps=0, lbfgs_iterations=150),
+        budget=session.part(_START_SHARE),
+        seed=session.seed,
+        progress=session.progress,
+    )
     load_parts((kernel, mean, likelihood), result.model)
     session.interrupted = result.interrupted
 

@@ -93,10 +93,9 @@ def fit_spectral_gp(
     )
     model.train()
     try:
-        with torch.inference_mode(False), torch.enable_grad():
-            training = _Training(model, session)
-            with training.bar:
-                training.learn(restarts, max_iterations)
+        training = _Training(model, session)
+        with training.bar:
+            training.learn(restarts, max_iterations)
     finally:
         model.train().eval()  # clears caches of other parameters
     return model
