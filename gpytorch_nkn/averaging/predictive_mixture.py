@@ -27,8 +27,8 @@ _MAX_NARROW_WIDTH = 1e-5  # narrower intervals, in standard deviations, have a c
 class PredictiveMixture:
     """Predictive distributions of ``M`` values, each a mixture of ``R`` transformed Gaussians.
 
-    An open bound of a transform truncates its Gaussian; a closed bound is an atom with the
-    probability beyond it. Counts and closed bounds have a probability in place of a density.
+    An open bound of a transform truncates its Gaussian; a closed bound is an atom, with the
+    probability beyond the bound. At counts and closed bounds, probabilities replace densities.
     """
 
     weights: np.ndarray  # weights R of the components, with sum 1
@@ -204,7 +204,7 @@ class PredictiveMixture:
         return list(dict.fromkeys(self.transforms))
 
     def _by_component(self, by_transform: list[np.ndarray]) -> np.ndarray:
-        """Map rows of distinct transforms to components; a single row if all share a transform."""
+        """Map one row per distinct transform to components; return a single row if all share it."""
         if len(by_transform) == 1:
             return by_transform[0][None]
         return np.stack([by_transform[self._distinct.index(kind)] for kind in self.transforms])
@@ -293,7 +293,7 @@ class MixturePredictions:
     ) -> np.ndarray:
         """Return log predictive densities ``M`` of observations, per unit of the targets.
 
-        Counts, and bounds on which training targets lie, have log probabilities instead.
+        For counts, and for bounds on which training targets lie, return log probabilities instead.
 
         Args:
             x, **inputs: As in :meth:`predict_distribution`.

@@ -29,9 +29,9 @@ def leave_one_out(model: ExactGP) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def leave_blocks_out(model: ExactGP, num_blocks: int) -> tuple[Tensor, Tensor]:
-    """Return :func:`leave_one_out`, with contiguous blocks along the first column held out.
+    """Return means and variances as in :func:`leave_one_out`, but hold out contiguous blocks.
 
-    Blocks reveal overfitted hyperparameters, which predict single rows well.
+    Blocks are along the first column. Overfitted hyperparameters predict blocks badly.
     """
     with in_mode(model, training=True):
         mean, covariance = noisy_prior(model)

@@ -41,13 +41,14 @@ def train_candidates(
 ) -> list[Trained[K, C]]:
     """Train candidates in the order of ``keys``, each for a fraction of the remaining time.
 
-    Once a candidate is trained, Ctrl-C or the end of the budget skips the remaining ones; before, a
-    KeyboardInterrupt is raised. The ``status`` of a result records a failure.
+    Once a candidate is trained, Ctrl-C or the end of the budget skips the remaining candidates;
+    before that, Ctrl-C raises a KeyboardInterrupt. A failure is recorded in the ``status`` of the
+    result.
 
     Args:
         train: ``train(shared, key, seconds)`` returns a trained candidate; ``seconds`` is ``None``
-            without a limit. With several processes, ``train`` must be picklable. If Ctrl-C ended
-            its training, the candidate has a true attribute ``interrupted``.
+            without a limit. With several processes, ``train`` must be picklable. A candidate whose
+            training ended by Ctrl-C has ``interrupted=True``.
         keys, ready: Identifiers of the candidates, and candidates that are already trained.
         session, n_jobs: Budget, interrupts and progress bar; number of processes.
         shared: First argument of ``train``; each process receives it once.

@@ -95,8 +95,8 @@ def stack_predictions(
     :func:`stacking_weights`, each prediction is a scale mixture of Gaussians, because noise is
     seldom Gaussian. With few targets, the prior keeps most of the weight at the factor 1.
 
-    Targets are ``N``; held-out means and variances, noise included, are ``M x N``. The weights of
-    each kind have the sum 1; given ``weights`` of the models are not learned.
+    Targets are ``N``; held-out means and variances, noise included, are ``M x N``. Weights of
+    models and weights of factors each sum to 1. ``weights`` of the models, if given, are fixed.
     """
     y, mean = np.asarray(targets, dtype=float), np.asarray(means, dtype=float)
     stds = np.sqrt(np.asarray(variances, dtype=float))[:, None] * WIDTHS[:, None]

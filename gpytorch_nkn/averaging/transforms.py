@@ -33,7 +33,7 @@ class Transform:
 
     .. math:: z = (y - a)^\lambda, \qquad z = \log(y - a), \qquad z = \log\frac{y - a}{b - y}
 
-    The probability of an integer target is that of the interval of width 1 around it. The bounds
+    The probability of an integer target is the mass of an interval of width 1 around it. The bounds
     of integer targets are closed.
     """
 
@@ -48,7 +48,7 @@ class Transform:
 
     @property
     def lost_variance(self) -> float:
-        """Variance lost when scores replace intervals, on the scale of the process."""
+        """Variance within the intervals of integers, which scores omit, on the process scale."""
         return 0.0
 
     def extended_to(self, largest: float) -> Transform:
@@ -153,8 +153,8 @@ class OrderedProbit(Transform):
 
     .. math:: P(y \le k) = \Phi(c_k), \qquad z = E[Z \mid c_{k-1} < Z \le c_k]
 
-    where :math:`Z` is the variable. Far from the data, a standardised process therefore predicts
-    the smoothed distribution of the training counts.
+    where :math:`Z` is standard normal. A standardised process therefore predicts the smoothed
+    distribution of the training counts far from the data.
     """
 
     cuts: tuple[float, ...] = ()  # cut points c_k, starting at the lower bound
@@ -241,14 +241,14 @@ def candidate_transforms(
 ) -> list[Transform]:
     """Return the candidate transforms of an option, one of :data:`TRANSFORMS` or ``"auto"``.
 
-    The origin and the end of a transform may lie outside the bounds. For ``"log1p"`` the distance
-    is the resolution. For counts or targets on a bound it is 3/8 (``"sqrt"``, Anscombe 1948) or 1/2
-    (``"logit"``) of the resolution. The resolution is 1 for integers without an upper bound,
-    otherwise the smallest positive distance of a target from a bound.
-    Bounds of counts, and bounds with targets on them, are closed. Targets are counts if they, the
-    lower bound and a finite upper bound are integers. Without ``bounds``, targets are unbounded for
-    ``"identity"`` and for ``"auto"`` with negative targets, otherwise between 0 and infinity.
-    Messages put ``prefix`` before the names of arguments.
+    The origin and the end of a transform may lie outside the bounds, for ``"log1p"`` by the
+    resolution. For counts or targets on a bound the distance is 3/8 (``"sqrt"``, Anscombe 1948) or
+    1/2 (``"logit"``) of the resolution. The resolution is 1 for integers without an upper bound,
+    otherwise the smallest positive distance of a target from a bound. Bounds of counts, and bounds
+    on which targets lie, are closed. Targets are counts if they, the lower bound and a finite upper
+    bound are integers. Without ``bounds``, targets are unbounded for ``"identity"`` and for
+    ``"auto"`` with negative targets, otherwise between 0 and infinity. Messages put ``prefix``
+    before the names of arguments.
     """
     has_bounds = bounds is not None
     smallest, largest = float(values.min()), float(values.max())
@@ -272,7 +272,7 @@ def candidate_transforms(
         )
     if option == "log" and smallest <= lower:
         where = "positive targets" if lower == 0 else f"targets above {lower:g}"
-        also = "; 'log1p' and 'sqrt' also accept it" if smallest == lower else ""
+        also = "; 'log1p' and 'sqrt' accept this value" if smallest == lower else ""
         raise ValueError(f"{prefix}transform='log' needs {where}, got {smallest:g}{also}.")
     if smallest < lower or largest > upper:
         beyond = smallest if smallest < lower else largest

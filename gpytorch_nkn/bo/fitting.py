@@ -27,7 +27,7 @@ def fit_bo_model(
     seed: int = 0,
     progress: bool = True,
 ) -> M:
-    """Train a BoTorch model in place, from its parameters and from fresh starts.
+    """Train a BoTorch model in place, from its current parameters and from fresh starts.
 
     From each start, L-BFGS maximises the posterior of the parameters (or, without priors, the
     likelihood); the best result is kept. Fresh starts take most of the time. They let the model
@@ -39,8 +39,8 @@ def fit_bo_model(
             :class:`gpytorch_nkn.models.NKNSingleTaskGP` or SingleTaskGP, or a ModelListGP of them.
         fresh_starts: Number of additional starts, see
             :func:`gpytorch_nkn.initialization.initialize_model`. For networks of convex
-            combinations (structure ``"optimization"``) they alternate between a sum of
-            one-dimensional kernels and one kernel of all inputs (``"pairs"``: products of sums).
+            combinations (structure ``"optimization"``), starts alternate between a sum of
+            one-dimensional kernels and one kernel over all inputs (``"pairs"``: products of sums).
         max_iterations: Largest number of L-BFGS iterations of each start.
         budget: Wall time in seconds, after which training stops with the best parameters.
         seed: Determines the fresh starts, independently of the global random state.

@@ -51,7 +51,8 @@ def coordinate_sweep_initial_conditions(
         bounds: Finite lower and upper bounds ``2 x d``.
         q: Number of points that are optimised jointly.
         num_restarts: Number of initial conditions ``R``.
-        raw_samples: Number of random points from which BoTorch chooses its half.
+        raw_samples: Number of random points from which BoTorch chooses its half of the initial
+            conditions.
         fixed_features: Fixed values, by the index of their input dimension.
         options: Options of BoTorch's generator. ``init_batch_limit`` (or 16 times ``batch_limit``)
             also limits the batch size in sweeps, and ``seed`` determines the sweeps. BoTorch uses

@@ -62,7 +62,7 @@ def periodic_terms(kernel: Kernel) -> tuple[Tensor, Kernel] | None:
 
 
 def linear_per_column(kernel: Kernel) -> list[Kernel] | None:
-    """Return one linear kernel per column, with sum ``kernel``; None for a single column."""
+    """Return one linear kernel per column, whose sum is ``kernel``; None for a single column."""
     columns = _columns(kernel)
     if columns is None or len(columns) == 1:
         return None

@@ -66,7 +66,7 @@ class BatchKernel(Kernel):
             cls.forward = _by_columns(cls.forward)
 
     def __call__(self, x1: Tensor, x2: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Evaluate the kernel as in GPyTorch; integer inputs are converted to its dtype."""
+        """Evaluate the kernel as in GPyTorch; convert integer inputs to the kernel's dtype."""
         if not x1.is_floating_point():
             x1 = x1.to(self.dtype)
         if x2 is not None and not x2.is_floating_point():
@@ -103,7 +103,7 @@ class BatchKernel(Kernel):
     ) -> None:
         """Register the parameter ``raw_<name>`` of an attribute made by :func:`constrained`.
 
-        The start value is broadcast to ``shape``; ``None`` is a raw value of zero.
+        The start value is broadcast to ``shape``; with ``None`` the raw value starts at zero.
         """
         self.register_parameter(f"raw_{name}", nn.Parameter(torch.zeros(shape)))
         if positive:
@@ -136,7 +136,7 @@ def check_columns(kernel: Kernel, x: Tensor, number: int | None) -> None:
     """Raise a ValueError unless inputs ``... x N x D`` have ``number`` columns (None: any)."""
     if number not in (None, x.size(-1)):
         raise ValueError(
-            f"{type(kernel).__name__} is for {number} input columns, got inputs of shape "
+            f"{type(kernel).__name__} needs {number} input columns, got inputs of shape "
             f"{tuple(x.shape)}: create it for {x.size(-1)}, or select columns by active_dims."
         )
 
@@ -217,7 +217,7 @@ def expand_kernel_batch(kernel: K, batch_shape: torch.Size) -> K:
 def index_kernel_batch(kernel: K, index: Any) -> K:
     """Return a copy of a kernel, including all sub-kernels, for the indexed batch entries."""
     batch_shape = kernel.batch_shape
-    # index the numbers of batch entries, so that the index cannot reach other dimensions
+    # index an array of entry numbers, so that the index cannot reach other dimensions
     index = tuple(_on_cpu(i) for i in index) if isinstance(index, tuple) else _on_cpu(index)
     entries = torch.arange(batch_shape.numel()).view(batch_shape)[index]
 
@@ -260,7 +260,7 @@ def _map_batch(
 def _batch_buffers(module: Kernel | Layer, shape: torch.Size) -> Iterator[tuple[Any, str, Tensor]]:
     """Yield owners, names and values of buffers with an entry for each kernel of a batch.
 
-    The batch shares all others, such as ``active_dims`` or a grid.
+    All kernels of the batch share the other buffers, such as ``active_dims`` or a grid.
     """
     bounds = [child for child in module.children() if isinstance(child, Interval)]
     for owner in (module, *bounds) if shape else ():

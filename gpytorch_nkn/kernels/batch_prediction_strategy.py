@@ -41,7 +41,7 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
 
     def exact_predictive_mean(self, test_mean: Tensor, test_train_covar: Any) -> Tensor:
         """Return the mean ``... x q`` for covariances ``... x q x n`` with the training inputs."""
-        cache = self.mean_cache  # of a batch f x 1 x b, GPyTorch would squeeze the middle dimension
+        cache = self.mean_cache  # GPyTorch would squeeze the middle dimension of a batch f x 1 x b
         if cache.dim() != 4 or settings.observation_nan_policy.value() != "ignore":
             return super().exact_predictive_mean(test_mean, test_train_covar)
         return test_mean + (test_train_covar @ cache.unsqueeze(-1)).squeeze(-1)

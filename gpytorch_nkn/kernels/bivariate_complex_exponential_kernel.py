@@ -32,7 +32,7 @@ class BivariateComplexExponentialKernel(ComplexKernel):
     Attributes:
         frequencies: :math:`\omega` and :math:`\omega'`, ``... x 2 x D``, in radians per unit of the
             input. They start at 1 and 1.1: equal frequencies would stay equal during training, and
-            very different ones make the diagonal oscillate fast.
+            very different frequencies make the diagonal oscillate fast.
 
     Reference: Li, Liu and Wang (2020), Automated Spectral Kernel Learning, section 2; Sun et al.
     (2018), theorem 5.

@@ -29,10 +29,10 @@ class CategoricalKernel(FormulaKernel):
 
     .. math:: k(x, x') = \exp\Bigl(-\frac{1}{D} \sum_{d=1}^{D} \frac{[x_d \neq x'_d]}{\ell_d}\Bigr)
 
-    Each factor is 1 for equal categories and :math:`e^{-1 / (D \ell_d)}` otherwise. It is valid as
-    a positive constant plus a positive multiple of the identity. Values and parameters are as in
-    BoTorch's ``CategoricalKernel``, but networks can compile this class. Gradients with respect to
-    inputs are zero: optimise acquisition functions with ``optimize_acqf_mixed``.
+    Each factor is 1 for equal categories and :math:`e^{-1 / (D \ell_d)}` otherwise. A factor is
+    valid as a positive constant plus a positive multiple of the identity. Values and parameters are
+    as in BoTorch's ``CategoricalKernel``, but networks can compile this class. Gradients with
+    respect to inputs are zero: optimise acquisition functions with ``optimize_acqf_mixed``.
 
     Args:
         **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims``, ``lengthscale_prior``,

@@ -21,7 +21,7 @@ class CenteredLinearKernel(FormulaKernel):
     .. math:: k(x, x') = \sum_d v_d\, (x_d - c_d)(x'_d - c_d)
 
     The kernel is valid as an inner product of features. With the centre at the mean of the inputs,
-    functions average to zero over the data. The slope then leaves the mean level unchanged.
+    functions average to zero over the data, so the slope does not change the mean level.
 
     Args:
         **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims`` as in

@@ -32,8 +32,8 @@ class ChangePointKernel(BatchKernel):
     far from the true change point the gradient is nearly zero.
 
     Args:
-        kernels: Two or more kernels in order along the input; each may have ``active_dims``. The
-            same kernel may appear several times.
+        kernels: Two or more kernels in order along the input; each may have ``active_dims``. A
+            kernel may appear several times.
         location: :math:`l`, a number or ``... x 1 x (K - 1)``, in units of the input.
         width: :math:`w`, positive, of the same shape; the inverse of GPflow's steepness.
         switch_dim: Index :math:`d` of the column with change points, within ``active_dims``.

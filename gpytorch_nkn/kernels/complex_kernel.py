@@ -17,8 +17,8 @@ class ComplexKernel(BatchKernel):
 
     Outside a network, calls return the real part, which is a valid real kernel (Sun et al. 2018,
     lemma 6). A :class:`~gpytorch_nkn.kernels.NeuralKernelNetwork` passes complex values through its
-    layers and takes the real part of its output, and thus represents more kernels than real
-    primitives do.
+    layers and takes the real part of its output. It can thus represent more kernels than with real
+    primitives.
 
     Parameters are real, because ``.double()`` silently discards imaginary parts.
     """

@@ -44,7 +44,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
     tends to zero. A normal prior on the weights, of standard deviation :math:`\sigma`, makes each
     :math:`g_r` a Gaussian process with kernel :math:`\sigma^2 k_g` at the anchors.
 
-    Train the base kernel first and pass a copy of it: the weights then need no restarts.
+    Train the base kernel first and pass a copy of it; training the weights then needs no restarts.
 
     Args:
         base_kernel: Any kernel with one output per input.
@@ -129,7 +129,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         Args:
             base_kernel, rank, seed, active_dims, options: As in the constructor.
             train_X: Inputs ``N x D`` with all columns, scaled as for training.
-            num_anchors: Number of anchors; with fewer distinct rows, these are the anchors.
+            num_anchors: Number of anchors; if there are fewer distinct rows, each is an anchor.
 
         Raises:
             ValueError: ``train_X`` is not a finite matrix, or ``num_anchors`` is below one.

@@ -55,10 +55,10 @@ def distances(x1: Tensor, x2: Tensor) -> Tensor:
 
 @contextmanager
 def differentiable_distances(kernel: Kernel, *inputs: Tensor) -> Iterator[None]:
-    """Replace GPyTorch's distances in a kernel, if the inputs may be differentiated.
+    """Replace GPyTorch's distances in a kernel, if autograd may differentiate its inputs.
 
-    Their second derivatives are zero in GPyTorch at equal inputs. Here squared distances have the
-    correct ones, and distances raise a RuntimeError.
+    At equal inputs, GPyTorch's distances have second derivatives of zero. Here, squared distances
+    have correct second derivatives, and distances raise a RuntimeError.
     """
     differentiated = may_be_differentiated(*inputs)
     parts = [vars(m) for m in kernel.modules() if differentiated and hasattr(m, "covar_dist")]
@@ -117,7 +117,7 @@ class _Slope(torch.autograd.Function):
 
 
 def may_be_differentiated(*inputs: Tensor) -> bool:
-    """Return whether derivatives with respect to inputs may be needed, in either mode of autograd.
+    """Return whether reverse or forward mode may differentiate with respect to the inputs.
 
     The answer is True during tracing, because a trace must be valid for any inputs.
     """
@@ -132,7 +132,7 @@ def may_be_differentiated(*inputs: Tensor) -> bool:
 def are_same(x1: Tensor, x2: Tensor) -> bool:
     """Return whether a result for one input can be reused for the other.
 
-    Two tensors of equal values are not the same if they may be differentiated separately.
+    Equal tensors are not the same if autograd may differentiate with respect to each of them.
     """
     return x1 is x2 or (
         x1.shape == x2.shape and not may_be_differentiated(x1, x2) and torch.equal(x1, x2)
@@ -147,7 +147,7 @@ def kink(difference: Tensor) -> Tensor:
     """
     largest = torch.finfo(difference.dtype).max
     equal = (difference == 0).all(-1, keepdim=True)
-    # the product of both factors overflows, and only the second derivative contains it
+    # the product of the powers overflows to infinity, and occurs in the second derivative only
     only_equal = torch.where(equal, difference, 0.0) * largest**0.8
     return only_equal.square().sum(-1) * largest**0.5
 

@@ -24,12 +24,12 @@ __all__ = ["FeatureKernel"]
 class FeatureKernel(BatchKernel):
     r"""Kernel :math:`k(x, x') = \phi(x)^\top \phi(x')`, valid as an inner product.
 
-    Values are linear operators of low rank, so that an exact GP trains, predicts and samples in
-    feature space.
+    The kernel returns low-rank linear operators, so that an exact GP trains, predicts and samples
+    in feature space.
 
     Attributes:
         feature_dim: Number of features.
-        has_residual: Whether the prior has a residual covariance beside the features.
+        has_residual: Whether the prior has a residual covariance in addition to the features.
     """
 
     feature_dim: int
@@ -44,7 +44,7 @@ class FeatureKernel(BatchKernel):
     def low_rank_map(self) -> Features:
         """Return a function from inputs to features and residual variances, if any.
 
-        The function is for one set of hyperparameters; its shared parts are computed only once.
+        The function is valid for the current hyperparameters, and caches what its calls share.
         """
         return lambda x: (self._features(x), None)
 

@@ -45,10 +45,10 @@ def feature_function(kernel: Kernel) -> Features | None:
 
 
 class FeaturePredictionStrategy(BatchPredictionStrategy, LinearPredictionStrategy):
-    """Prediction from features, as GPyTorch does for linear kernels, in chunks of rows.
+    """Prediction in feature space, as in GPyTorch for linear kernels, in chunks of rows.
 
-    Caches have gradients without ``gpytorch.settings.detach_test_caches``, and for fantasies whose
-    data require gradients. Missing observations (``gpytorch.settings.observation_nan_policy``)
+    Caches have gradients if ``gpytorch.settings.detach_test_caches`` is off, or if the data of a
+    fantasy require gradients. Missing observations (``gpytorch.settings.observation_nan_policy``)
     affect neither means nor variances.
     """
 
@@ -89,7 +89,7 @@ class FeaturePredictionStrategy(BatchPredictionStrategy, LinearPredictionStrateg
         return test_mean + (values @ mean_cache).squeeze(-1), covariance
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_memoize_cache": {}}  # functions of the original kernel
+        return {**self.__dict__, "_memoize_cache": {}}  # caches refer to the original kernel
 
     @property
     def _records_gradients(self) -> torch.set_grad_enabled:

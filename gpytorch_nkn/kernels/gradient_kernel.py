@@ -26,9 +26,9 @@ class GradientKernel(BatchKernel):
             = \frac{\partial^2 k(x, x')}{\partial x_a\, \partial x'_b}
 
     This class generalises :class:`gpytorch.kernels.RBFKernelGrad` to any twice differentiable
-    kernel. Outputs have the same order: the value at a point, then its derivative in each column.
-    It is valid as the covariance of a Gaussian process and its derivatives. Use it with
-    ``ConstantMeanGrad`` and a ``MultitaskGaussianLikelihood`` of ``D + 1`` tasks.
+    kernel. Outputs have the order of that class: the value at a point, then its derivative in each
+    column. The kernel is valid as the covariance of a Gaussian process and its derivatives. Use it
+    with ``ConstantMeanGrad`` and a ``MultitaskGaussianLikelihood`` of ``D + 1`` tasks.
 
     Args:
         base_kernel: Kernel of the function, such as a :class:`.NeuralKernelNetwork`. Derivatives

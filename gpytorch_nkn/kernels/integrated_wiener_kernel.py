@@ -21,7 +21,7 @@ class IntegratedWienerKernel(WalkKernel):
         \qquad m = \min(a, b),\; a = \max(x - o, 0),\; b = \max(x' - o, 0)
 
     The kernel is valid as the covariance of :math:`\int_0^a w(t)\, dt` for a Wiener process
-    :math:`w`. Functions are once differentiable, and the posterior mean is a cubic spline.
+    :math:`w`. Sample paths are once differentiable, and the posterior mean is a cubic spline.
     Forecasts continue the last slope; their error variance grows with the cube of the horizon.
     Level and slope are zero up to the origin :math:`o`; add constant and linear kernels if needed.
 

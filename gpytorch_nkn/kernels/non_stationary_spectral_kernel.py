@@ -43,8 +43,8 @@ class NonStationarySpectralKernel(FeatureKernel):
     far from it. Envelopes are symmetric about the centre.
 
     Training, prediction and sampling of an exact GP take :math:`O(N R^2)` time and :math:`O(N R)`
-    memory. Use the kernel for large data sets with input-dependent frequencies. Frequencies overfit
-    small data sets; :func:`.fit_spectral_gp` regularises them.
+    memory. Use the kernel for large data sets with input-dependent frequencies. Learned frequencies
+    overfit small data sets; :func:`.fit_spectral_gp` regularises them.
 
     Args:
         num_features: Number ``R`` of pairs.
@@ -73,7 +73,7 @@ class NonStationarySpectralKernel(FeatureKernel):
     Raises:
         TypeError: A count is not an integer.
         ValueError: A count or standard deviation is not positive, ``correlation`` is not in [0, 1),
-            or ``features`` is unknown. ``stationary`` excludes ``difference_prior``.
+            ``features`` is unknown, or ``difference_prior`` is given with ``stationary``.
 
     Reference: Li, Liu and Wang (2020), Automated Spectral Kernel Learning, equations 5 and 6. Their
     :math:`\phi` has independent phases for :math:`\omega` and :math:`\omega'`, which makes the
@@ -107,7 +107,7 @@ class NonStationarySpectralKernel(FeatureKernel):
         if not 0 <= correlation < 1:
             raise ValueError(f"correlation must be at least 0 and below 1, got {correlation}.")
         if stationary and difference_prior is not None:
-            raise ValueError(f"stationary=True needs no difference_prior, got {difference_prior}.")
+            raise ValueError(f"stationary=True excludes difference_prior, got {difference_prior}.")
         super().__init__(ard_num_dims=input_dim, **kwargs)
         self.num_features = num_features
         self.input_dim = input_dim

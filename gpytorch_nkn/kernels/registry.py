@@ -7,8 +7,8 @@ and expansions.
 To add a kernel to the package, write its class with its :class:`gpytorch_nkn.kernels.Formula` in a
 separate file, and add a spec here. Users add a spec by ``gpytorch_nkn.kernels.register``.
 
-Subclasses inherit role, words and period from the nearest base class with a spec, and the spectral
-measure if they also inherit ``forward``. They do not inherit the formula, products or name.
+Subclasses inherit role, words and period from the nearest base class with a spec. They inherit its
+spectral measure if they inherit ``forward``, but never its formula, products or name.
 """
 
 from __future__ import annotations

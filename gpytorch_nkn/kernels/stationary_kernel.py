@@ -17,8 +17,8 @@ class StationaryKernel(FormulaKernel):
 
     .. math:: k(x, x') = f\Bigl(\sum_d (x_d - x'_d)^2 / \ell_d^2\Bigr)
 
-    A subclass defines :math:`f` as ``of_square``. The function must be twice differentiable, also
-    at zero, and make the kernel positive semi-definite.
+    A subclass defines :math:`f` as ``of_square``. The function must be twice differentiable,
+    including at zero, and make the kernel positive semi-definite.
 
     Args:
         **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims``, ``lengthscale_prior``,

@@ -21,8 +21,8 @@ class WalkKernel(FormulaKernel):
         \qquad a = \max(x - o, 0),\; b = \max(x' - o, 0)
 
     The kernel is valid for any impulse response :math:`g`, as an inner product of functions of
-    :math:`s`. A subclass defines the integral as ``covariance(a, b)``, and its power :math:`p` of
-    time. For arguments see :class:`gpytorch_nkn.kernels.WienerKernel`.
+    :math:`s`. A subclass defines the integral as ``covariance(a, b)``, and the power :math:`p` of
+    time in it. For arguments see :class:`gpytorch_nkn.kernels.WienerKernel`.
     """
 
     is_stationary = False
@@ -56,7 +56,7 @@ class WalkKernel(FormulaKernel):
 def in_order(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Return the earlier and the later of two times.
 
-    ``torch.minimum`` splits derivatives between equal times: second derivatives are then wrong.
+    ``torch.minimum`` splits gradients between equal times, which makes second derivatives wrong.
     """
     first = a < b
     return torch.where(first, a, b), torch.where(first, b, a)
@@ -83,8 +83,8 @@ def start_walk(kernel: WalkKernel, x: Tensor) -> None:
 def walk_formula(covariance: Callable[..., Tensor], power: int, code: int) -> Formula:
     """Create the formula of a random walk or trend from its ``covariance(a, b)``.
 
-    Times ``a`` and ``b`` are since the origin; a lengthscale follows if the kernel has one.
-    ``power`` is the power of time in the covariance, including the lengthscale. ``code`` is the
+    ``covariance`` receives times since the origin and, if the kernel has one, a lengthscale.
+    The covariance scales with this ``power`` of time and lengthscale. ``code`` is the number of the
     compiled formula.
     """
 

@@ -23,7 +23,7 @@ class WienerKernel(WalkKernel):
 
     The kernel is valid as the covariance of integrated white noise that starts at the origin
     :math:`o`. Forecasts continue the last level; their error variance is proportional to the
-    horizon. Before the origin the process is zero. Functions are nowhere differentiable.
+    horizon. Before the origin the process is zero. Sample paths are nowhere differentiable.
 
     The variance is one after the time unit :math:`u`. Origin and unit are not trained, because an
     output scale and a constant kernel, or the weights of a network, have the same effect.

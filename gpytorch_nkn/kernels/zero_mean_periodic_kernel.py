@@ -46,8 +46,8 @@ class ZeroMeanPeriodicKernel(FormulaKernel):
     The numerator, MacKay's periodic kernel minus its mean over a period, has positive Fourier
     coefficients :math:`2 I_n(z)`, hence each factor and their product are valid. The denominator
     scales the kernel to :math:`k(x, x) = 1`. For long lengthscales MacKay's kernel tends to a
-    constant, and this kernel tends to a cosine. As in :class:`gpytorch.kernels.PeriodicKernel`, the
-    lengthscale is not squared.
+    constant, and this kernel tends to a cosine. The lengthscale is not squared, as in
+    :class:`gpytorch.kernels.PeriodicKernel`.
 
     Args:
         **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims``, ``lengthscale_prior``,

@@ -50,8 +50,8 @@ class Linear(Layer):
             (LogNormalPrior, GammaPrior). On a simplex, prior on the raw weights (NormalPrior).
         bias_prior: Prior on the biases ``... x O``; on a simplex, on the raw biases.
         initial_bias: Start value of the biases; on a simplex, before weights and bias are divided
-            by their sum. Biases keep lower-order terms in later products: at 1 a network starts
-            near a sum of its primitives, at 0.01 near a product.
+            by their sum. With biases, later products also contain lower-order terms: at 1 a network
+            starts near a sum of its primitives, at 0.01 near a product.
         seed: Seed of the start weights, uniform in [1 / 2C, 3 / 2C]. The global random state does
             not change. Units with equal weights would stay equal during training.
 
@@ -137,7 +137,7 @@ class Linear(Layer):
 
     @property
     def fractions(self) -> Tensor:
-        """Weights and, if any, biases on a simplex, ``... x O x (C + 1)`` or ``... x O x C``."""
+        """Weights (and biases, if any) on a simplex, ``... x O x (C + 1)`` or ``... x O x C``."""
         raw = self.raw_weight
         if self.raw_bias is not None:
             raw = torch.cat([raw, self.raw_bias.unsqueeze(-1)], -1)
@@ -239,8 +239,8 @@ def positive(value: Tensor) -> Tensor:
 def for_prior(module: Module, value: Tensor) -> Tensor:
     """Prepend dimensions of size one to a parameter without batch dimensions, for its prior.
 
-    Otherwise GPyTorch would take the parameter's dimensions for batch dimensions of the log
-    density, if the data have a batch and the kernel has none.
+    Otherwise, for a batch of data and a kernel without a batch, GPyTorch would treat parameter
+    dimensions as batch dimensions of the log density.
     """
     batch_shape = vars(module).get("_batch_shape")  # a kernel's batch_shape visits its sub-kernels
     # likelihoods may have no batch_shape

@@ -13,7 +13,7 @@ __all__ = ["Operation", "operation_of", "register_layer"]
 
 
 class Operation(enum.Enum):
-    """Operation of a layer, which evaluation, expansions and random features of networks use.
+    """Operation of a layer, used to evaluate, expand and sample networks.
 
     Attributes:
         SUMS: Non-negative combinations, with attributes ``weight`` ``... x O x C`` and ``bias``

@@ -33,7 +33,7 @@ class Product(Layer):
             ``groups`` is wrong.
 
     Reference: Sun et al. (2018), section 3.1, figure 2 and appendix J (groups of two). Groups of
-    different sizes are not in the paper; sums of given products need them.
+    different sizes, for sums of given products, are not in the paper.
     """
 
     def __init__(self, in_features: int, out_features: int, *, groups: Sequence[int] | None = None):

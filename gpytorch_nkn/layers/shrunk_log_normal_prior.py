@@ -25,7 +25,7 @@ class ShrunkLogNormalPrior(Prior):
 
     .. math:: p(w) \propto \operatorname{LogNormal}(w \mid \mu, \sigma^2)\, \lambda e^{-\lambda w}
 
-    The arguments are the log-normal factor and :math:`\lambda`.
+    The arguments are the log-normal prior and the rate :math:`\lambda`.
     """
 
     arg_constraints: dict[str, Any] = {}

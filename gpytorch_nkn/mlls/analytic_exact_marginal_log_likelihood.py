@@ -39,7 +39,7 @@ class AnalyticExactMarginalLogLikelihood(ExactMarginalLogLikelihood):
     with fewer features than data needs no ``N x N`` matrix. Covariances are always factorised
     exactly, never by CG. Priors and added losses are included.
 
-    GPyTorch's implementation is called for multitask outputs, missing observations (under
+    GPyTorch's implementation is used for multitask outputs, missing observations (under
     ``gpytorch.settings.observation_nan_policy``), :mod:`torch.func` transforms and forward-mode
     derivatives.
 
@@ -66,7 +66,7 @@ class AnalyticExactMarginalLogLikelihood(ExactMarginalLogLikelihood):
     def forward(
         self, function_dist: MultivariateNormal, target: Tensor, *params, **kwargs
     ) -> Tensor:
-        """Return log likelihoods ``...`` divided by ``N``, of targets ``... x N`` under a prior."""
+        """Return log likelihoods ``...`` of targets ``... x N`` under a prior, divided by ``N``."""
         plain = gpytorch.settings.observation_nan_policy.value() != "ignore"
         plain = plain or not is_ordinary(target, target)
         if plain or type(function_dist) is not MultivariateNormal:
@@ -122,7 +122,7 @@ def exact_log_density(output: MultivariateNormal, target: Tensor) -> Tensor:
 
 
 def _low_rank(covariance: LinearOperator, residual: Tensor) -> Tensor | None:
-    """Return the negative log density in feature space, or None if another method is needed."""
+    """Return the negative log density in feature space, or None if it does not apply."""
     if type(covariance) is not AddedDiagLinearOperator:
         return None
     operator = covariance._linear_op

@@ -88,5 +88,5 @@ def test_every_registered_kernel_is_covered():
 
 def test_ard_network_has_ard_primitives():
     assert isinstance(ard(NO_BATCH)[0], RBFKernel) and ard(NO_BATCH)[0].ard_num_dims == 2
-    with pytest.raises(ValueError, match="is for 2 input columns, got inputs of shape"):
+    with pytest.raises(ValueError, match="needs 2 input columns, got inputs of shape"):
         TWO_COLUMNS["network-real"].make()(torch.randn(2, 3)).to_dense()

@@ -174,7 +174,7 @@ def test_gradients_have_the_units_of_inputs_and_outcomes_and_batch_shapes():
 @pytest.mark.parametrize(
     ("make", "error", "match"),
     [
-        (lambda x: (SingleTaskGP(x, x), x), NotImplementedError, "one output, got 2: take model"),
+        (lambda x: (SingleTaskGP(x, x), x), NotImplementedError, "one output, got 2: use model"),
         (lambda x: (SingleTaskGP(x, x[:, :1]), x[0]), ValueError, r"q x d, got shape \(2,\)"),
         (lambda x: (SingleTaskGP(x, x[:, :1]), x * torch.nan), ValueError, "12 values that are"),
         (lambda x: (SingleTaskGP(x, x[:, :1]), x.int()), TypeError, "X must be"),

@@ -100,7 +100,7 @@ def test_pairs_can_be_set():
         (ValueError, "must be a positive standard deviation", (2, 1), {"frequency_prior": 0.0}),
         (
             ValueError,
-            "no difference_prior, got 1",
+            "excludes difference_prior, got 1",
             (2, 1),
             {"stationary": True, "difference_prior": 1.0},
         ),

@@ -98,7 +98,7 @@ ERRORS = [
     (None, TypeError, "got NoneType"),
     ("optimisation", ValueError, "'optimization'.*got 'optimisation'"),
     ("time_series", ValueError, "one input column, got 2"),
-    (NeuralKernelNetwork.optimization(3), ValueError, "fit 2 input columns.*for 3 input columns"),
+    (NeuralKernelNetwork.optimization(3), ValueError, "fit 2 input columns.*needs 3 input columns"),
     (
         NeuralKernelNetwork.additive(2, batch_shape=torch.Size([3])),
         ValueError,

@@ -144,7 +144,7 @@ class NativeEvaluator:
         self._blocks = self._partition(x1.size(-2), x2.size(-2))
 
     def fill(self, out: Tensor) -> None:
-        """Write the matrices into ``out``; of symmetric matrices only the lower triangles."""
+        """Write the matrices (if symmetric, their lower triangles) into ``out``."""
         library = _library()
         out = out.view(-1, *out.shape[-2:])
 
@@ -217,7 +217,7 @@ class NativeEvaluator:
 
 
 def _expand(tensor: Tensor, batch_shape: torch.Size, event_dims: int) -> Tensor:
-    """Expand a tensor to the batch shape; one value for all batch elements is not copied."""
+    """Expand a tensor to the batch shape; do not copy a value that all elements share."""
     batch_dims = tensor.dim() - event_dims
     event = tensor.shape[batch_dims:]
     if tensor.shape[:batch_dims].numel() == 1:
@@ -238,7 +238,7 @@ def _strips(size: int, parts: int) -> list[tuple[int, int]]:
 
 
 def _step(tensor: Tensor, event_dims: int) -> int:
-    """Return the offset between batch elements of a contiguous tensor; 0 if they share one.
+    """Return the offset between batch elements of a contiguous tensor; 0 if they share one value.
 
     The offset is computed from the shape, because dimensions of size one have arbitrary strides.
     """

@@ -34,7 +34,7 @@ except ImportError:
 def network_matrix(
     network: Kernel, x1: Tensor, x2: Tensor, scales: Sequence[ScaleKernel] = (), diag: bool = False
 ) -> EntrywiseMatrix | None:
-    """Return a network's matrix times output scales; ``None`` if it needs plain evaluation.
+    """Return a network's matrix times its output scales; ``None`` if it needs plain evaluation.
 
     With ``diag``, return the diagonal as a batch ``... x N x 1 x 1``; ``None`` without compiled
     code, or for many points of several networks.
@@ -139,7 +139,7 @@ class _ProgramDiagonal(_ProgramMatrix):
     """Lazily evaluated diagonal of a program, as a batch ``... x N x 1 x 1``."""
 
     def differentiable(self, tensors: Sequence[Tensor]) -> Iterator[tuple[Any, Tensor]]:
-        """Yield index and diagonal of each batch element, computed in blocks, which is faster."""
+        """Yield index and diagonal of each batch element, computed from blocks for speed."""
         *inputs, theta = tensors
         theta = theta.squeeze(-2) if theta.dim() > 1 else theta
         inputs = [x.squeeze(-2) for x in inputs]

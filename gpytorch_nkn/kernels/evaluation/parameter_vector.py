@@ -27,12 +27,12 @@ class Slot(NamedTuple):
 
 
 class ParameterVector:
-    """Vector of a network's parameters; one softplus transforms many raw values.
+    """Vector of a network's parameters, with one softplus call for each run of raw values.
 
     Attributes:
         batch_shape, size: Batch shape of the network, and length of the vector per batch element.
-        parts: Parts of the vector in order, each a module and the name of its parameter, or a
-            tensor of derived values.
+        parts: Parts in order: a module and the name of its parameter, or a tensor of derived
+            values.
         slots: Ranges of indices of the parts.
     """
 

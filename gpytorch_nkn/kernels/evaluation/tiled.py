@@ -151,7 +151,7 @@ class TiledEvaluator(TileEvaluator):
     """Evaluates one network on inputs ``N x D`` and ``M x D``.
 
     Gradients are in the order ``[x1, x2, theta]``, or ``[x1, theta]`` for a symmetric matrix; None
-    for inputs unless ``with_inputs``. The backward pass recomputes tiles that were not kept.
+    for inputs unless ``with_inputs``. The backward pass recomputes tiles that were not cached.
     """
 
     def __init__(self, program: Program, theta: Tensor, x1: Tensor, x2: Tensor, with_inputs: bool):

@@ -97,10 +97,9 @@ class Draws:
 def allocated(weights: Tensor, group: Tensor, even_fraction: float) -> tuple[Tensor, Tensor]:
     """Choose entries like :func:`stratified`, with more draws of rare entries.
 
-    ``weights`` ``G x K`` are of the entries; ``group`` is the row of each draw. A fraction
-    ``even_fraction`` of the draws of a group is allocated evenly to all entries. Importance
-    weights, unbiased and with mean one in each group, correct for this. Return choices and log
-    weights.
+    Each draw chooses a column of ``weights``, ``G x K``; ``group`` contains its row. A fraction
+    ``even_fraction`` of the draws of a group is allocated evenly to all entries. Importance weights
+    with mean one in each group correct for this without bias. Return choices and log weights.
     """
     count = group.bincount(minlength=len(weights)).unsqueeze(-1)
     total = weights.sum(-1, keepdim=True)
@@ -108,7 +107,7 @@ def allocated(weights: Tensor, group: Tensor, even_fraction: float) -> tuple[Ten
     present = (wanted > 0).to(wanted)
     even = present / present.sum(-1, keepdim=True).clamp_min(1.0)
     expected = count * ((1 - even_fraction) * wanted + even_fraction * even)
-    # merge entries with less than one expected draw, and more until the merged entry expects one
+    # merge entries with less than one expected draw, and add more until the sum is at least one
     ordered, order = expected.sort(-1)
     before = ordered.cumsum(-1) - ordered
     rare = torch.empty_like(expected, dtype=torch.bool)
@@ -127,7 +126,7 @@ def allocated(weights: Tensor, group: Tensor, even_fraction: float) -> tuple[Ten
 
 
 def choose(weights: Tensor, group: Tensor, uniform: Tensor) -> Tensor:
-    """Return a column of ``weights`` ``G x K`` for each row index in ``group``, by inversion."""
+    """Choose a column of ``weights`` ``G x K`` for each row index in ``group``, by inversion."""
     total = weights.sum(-1, keepdim=True)
     cumulative = (weights / torch.where(total > 0, total, 1.0)).cumsum(-1)
     cumulative = cumulative / torch.where(total > 0, cumulative[:, -1:], 1.0)
@@ -172,7 +171,8 @@ class Measure:
 class Frequencies(Measure):
     """Measure with mass one that maps uniform numbers ``n x U`` to frequencies ``n x D``.
 
-    ``strata`` are lengths ``K`` of intervals of the last uniform number; rare ones get more draws.
+    ``strata`` are lengths ``K`` of intervals of the last uniform number; short ones are
+    oversampled.
     """
 
     def __init__(
@@ -192,13 +192,13 @@ class Frequencies(Measure):
         slots = draws.slot.unique()
         for slot in slots if self._num_uniforms else ():
             rows = (draws.slot == slot).nonzero()[:, 0]
-            rows = rows[torch.randperm(len(rows))]  # otherwise factors would depend on each other
+            rows = rows[torch.randperm(len(rows))]  # else factors of a product would be dependent
             sobol = SobolEngine(self._num_uniforms, scramble=True)
             # points are multiples of 2^-30, including zero
             points[rows] = sobol.draw(len(rows), dtype=torch.float64) + 2.0**-31
             if self._strata is not None:
                 strata = self._strata.expand(len(self.mass), -1)
-                even_fraction = _TAIL_SHARE / len(slots)  # products multiply importance weights
+                even_fraction = _TAIL_SHARE / len(slots)  # importance weights of factors multiply
                 choice, log_weight = allocated(strata, draws.element[rows], even_fraction)
                 ends = self._strata.cumsum(0)
                 points[rows, -1] = ends[choice] - self._strata[choice] * points[rows, -1]

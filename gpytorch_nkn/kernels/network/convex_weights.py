@@ -12,8 +12,8 @@ from gpytorch_nkn.layers import Layer, Linear, Product
 
 __all__ = ["convex_weights"]
 
-# Total weights in the output of hidden units, one-dimensional primitives and joint primitives; the
-# remainder is the constant. "center" is the centre of the prior on raw weights, and the others are
+# Total output weights of hidden units, of one-dimensional primitives and of joint primitives; the
+# constant has the remainder. "center" is the centre of the prior on raw weights, and the others are
 # start values. Without joint primitives, their weight is added to the hidden units.
 _OUTPUT_WEIGHTS = {
     "center": (0.2, 0.45, 0.3),

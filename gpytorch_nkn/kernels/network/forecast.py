@@ -175,7 +175,7 @@ def forecast(
     prior = LogNormalPrior(modes.log() + scales.square(), scales) if priors else None
     total = Linear(len(groups), 1, weight_prior=prior, initial_bias=_CONSTANT)
     total.weight = modes
-    if priors:  # one series does not determine the variance of its level
+    if priors:  # one series contains little information on the variance of its level
         assert total.raw_bias is not None
         total.raw_bias.requires_grad_(False)
     primitives = [kernel for group in groups for kernel in group]
@@ -192,7 +192,7 @@ def _processes(
         for period in periods:
             yield make(args._replace(period=float(period))), weight
         if name == "fixed_season" and len(seasons) > 1:
-            # the shortest season changes over the longest, such as a daily season over the year
+            # the shortest season varies with the longest, such as a daily season over the year
             ends = (args._replace(period=float(seasons[n])) for n in (0, -1))
             yield [_periodic(end, "shape") for end in ends], weight
 

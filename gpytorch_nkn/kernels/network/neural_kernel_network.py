@@ -28,8 +28,8 @@ class NeuralKernelNetwork(BatchKernel):
 
     The primitives :math:`k_p` are kernels, and each layer :math:`f_l` maps kernels to kernels
     (non-negative sums, products, power series). All units and the output are therefore kernels.
-    Values of :class:`ComplexKernel` primitives remain complex up to the output, which is their
-    real part (theorem 7 of the paper).
+    Values of :class:`ComplexKernel` primitives remain complex up to the output, where the network
+    takes their real part (theorem 7 of the paper).
 
     Networks whose primitives have a formula are evaluated tile by tile, by compiled code if a
     compiler was available at installation. PyTorch evaluates other networks.
@@ -37,9 +37,9 @@ class NeuralKernelNetwork(BatchKernel):
     sampling works with networks, by random features.
 
     All paths are twice differentiable, even at equal inputs, as covariances of derivatives of a
-    Gaussian process require. Functions of :class:`gpytorch.kernels.MaternKernel` with ``nu=0.5``
-    and :class:`gpytorch_nkn.kernels.WienerKernel` have no derivatives; there, second derivatives at
-    equal inputs are infinite. Other kernels without a formula that compute distances
+    Gaussian process require. Sample paths of :class:`gpytorch.kernels.MaternKernel` with ``nu=0.5``
+    and :class:`gpytorch_nkn.kernels.WienerKernel` are not differentiable; second derivatives of
+    these kernels at equal inputs are infinite. Kernels of distances without a formula
     (:class:`gpytorch.kernels.PiecewisePolynomialKernel`) raise an error.
 
     Batch shapes of primitives and layers broadcast. Values are ``... x N x M`` at
@@ -117,13 +117,13 @@ class NeuralKernelNetwork(BatchKernel):
             wiring: Layers in the paper's notation.
             priors: Use weak log-normal priors on lengthscales, periods, variances and weights, for
                 standardised inputs and targets.
-            sparsity: ``"l1"`` uses an exponential prior on weights, even with ``priors=False``,
-                which leaves few connections.
+            sparsity: ``"l1"`` uses an exponential prior on weights, which leaves few connections;
+                it also applies with ``priors=False``.
             batch_shape: Batch shape for independent networks.
             active_dims: Index of the time column, if the input has several columns.
 
         Raises:
-            ValueError: In any preset, the wiring or ``cat_dims`` is invalid, or the number of
+            ValueError: In any preset: the wiring or ``cat_dims`` is invalid, or the number of
                 ``active_dims`` is not ``input_dim``.
 
         Reference: Sun et al. (2018), section 5.1 and appendix J.1.
@@ -156,9 +156,9 @@ class NeuralKernelNetwork(BatchKernel):
     ) -> NeuralKernelNetwork:
         """Create a network for forecasts of one series, a weighted sum of common processes.
 
-        The wiring is fixed, with one product of primitives per term, and a constant with variance
-        10. Terms are ``"walk"`` (random walk), ``"trend"`` (local linear trend), ``"damped"``
-        (damped trend), ``"line"`` (linear) and ``"smooth"`` (rational quadratic). ``"rough"`` and
+        The wiring is fixed: one product of primitives per term, plus a constant with variance 10.
+        Terms are ``"walk"`` (random walk), ``"trend"`` (local linear trend), ``"damped"`` (damped
+        trend), ``"line"`` (linear) and ``"smooth"`` (rational quadratic). ``"rough"`` and
         ``"level"`` are Matern-1/2 with a short or a long lengthscale. Terms for each of the
         ``seasons``:
 
@@ -250,7 +250,7 @@ class NeuralKernelNetwork(BatchKernel):
         Args:
             input_dim: Number of input columns.
             cat_dims: Indices of categorical columns; negative indices count from the last column.
-                Each gets a :class:`.CategoricalKernel`. A kernel of all categories multiplies one
+                Each gets a :class:`.CategoricalKernel`. A kernel over all of them multiplies one
                 primitive of each kind; other primitives ignore categories.
             columns: Add one RBF per column, and use only one RBF and one Matern-5/2 over all.
             spectral: Number of added spectral components over all columns; they overfit small data.
@@ -330,7 +330,8 @@ class NeuralKernelNetwork(BatchKernel):
         Args:
             input_dim: Number of input columns, scaled to the unit cube.
             cat_dims: Categorical columns, not scaled. Each has a :class:`.CategoricalKernel`
-                instead of an RBF. A kernel of all categories multiplies the Matern kernel.
+                instead of an RBF. A kernel over all categorical columns multiplies the Matern
+                kernel.
             wiring: Layers in the paper's notation; the last layer must be ``Linear1``.
             priors: Use log-normal priors on lengthscales, and normal priors on raw
                 weights that favour a sum of one-dimensional kernels.
@@ -363,7 +364,8 @@ class NeuralKernelNetwork(BatchKernel):
             input_dim: Number ``D`` of input columns, scaled to the unit cube.
             cat_dims: Categorical columns, not scaled, with :class:`.CategoricalKernel` instead of
                 RBF.
-            priors: As in :meth:`optimization`, centred where the product has half of the variance.
+            priors: As in :meth:`optimization`; at their centre the product has half of the
+                variance.
             batch_shape, active_dims: See :meth:`time_series`.
 
         Reference: Duvenaud, Nickisch and Rasmussen (2011), Additive Gaussian Processes.
@@ -385,7 +387,7 @@ class NeuralKernelNetwork(BatchKernel):
         network = cls(*parts, skip=skip, active_dims=active_dims)
         if input_dim and active_dims is not None and len(active_dims) != input_dim:
             raise ValueError(
-                f"The network is for {input_dim} input columns, got active_dims {active_dims}."
+                f"The network needs {input_dim} input columns, got active_dims {active_dims}."
             )
         network.input_dim = input_dim
         return network

@@ -31,7 +31,7 @@ from gpytorch_nkn.linalg import check_flags
 
 __all__ = ["check_parts", "kernel_values", "select_columns"]
 
-# kernels that evaluate only x1 if both inputs are equal, so that x2 receives no gradient
+# kernels that ignore x2 if both inputs are equal, so that x2 receives no gradient
 _SHARING_KERNELS = (GridInterpolationKernel, RFFKernel, SpectralDeltaKernel)
 _DERIVATIVE_KERNELS = (Matern52KernelGrad, PolynomialKernelGrad, RBFKernelGrad, RBFKernelGradGrad)
 

@@ -107,7 +107,7 @@ _PERIODS = (3.0, 6.0)
 
 # Start of the wiring, see _start_near_sum.
 _EDGE = 30.0  # magnitude of inputs without standardisation, such as times
-_GROWTH = 30.0  # largest growth of a weighted unit from 0 to _EDGE, relative to their sum at 0
+_GROWTH = 30.0  # largest growth of a weighted unit from 0 to _EDGE, relative to the sum of all at 0
 _CONSTANT = 10.0  # start value of the nearly constant factors of a product
 _INPUT_PART = 0.02  # input-dependent part of a nearly constant factor, relative to _CONSTANT
 
@@ -374,9 +374,9 @@ def _start_near_sum(
 
     The variance is one at the centre and grows at most with the squared inputs. The first factor of
     each product mixes all inputs, and the others are nearly constant, so linear primitives do not
-    become polynomials. A large constant changes slowly in training, which keeps the variance of
-    models with latent inputs from collapsing. With a skip connection the constant starts near its
-    prior, which halves the number of evaluations in a fit.
+    become polynomials. A large constant changes slowly in training, so the variance of models with
+    latent inputs does not collapse. With a skip connection the constant starts near its prior,
+    which halves the number of evaluations in a fit.
     """
     x = torch.tensor([[0.0], [_EDGE]]).expand(-1, input_dim)
     first = torch.stack([kernel(x, diag=True) for kernel in primitives], -2)  # ... x P x 2

@@ -66,11 +66,11 @@ def named_network(name: str, num_columns: int, **options: Any) -> NeuralKernelNe
         return make(num_columns, **{**defaults, **options})
     if num_columns != 1:
         raise ValueError(
-            f"structure={name!r} is for one input column, got {num_columns}: select one by "
+            f"structure={name!r} needs one input column, got {num_columns}: select one by "
             "active_dims."
         )
     if options.pop("cat_dims", ()):
-        raise ValueError(f"structure={name!r} is for numeric columns, got a categorical column.")
+        raise ValueError(f"structure={name!r} needs numeric columns, got a categorical column.")
     return make(**{**defaults, **options})
 
 
@@ -89,7 +89,7 @@ def named_kernel(
     if categories:
         if name not in _MIXED:
             raise ValueError(
-                f"structure={name!r} is for numeric columns, got categorical columns {cat_dims}."
+                f"structure={name!r} needs numeric columns, got categorical columns {cat_dims}."
             )
         parts, layers = mixed_parts(_MIXED[name], num_columns, cat_dims, priors=priors)
         return NeuralKernelNetwork(parts, layers or [Linear(1, 1)])

@@ -291,16 +291,16 @@ def test_inputs_of_other_columns_than_a_preset_is_for_are_rejected(name, evaluat
             assert kernel(torch.rand(5, columns)).to_dense().shape[-2:] == (5, 5)
             for other in {1, columns - 1, columns + 1} - {0, columns}:
                 x = torch.rand(5, other)
-                with pytest.raises(ValueError, match=f"for {columns} input columns.*5, {other}"):
+                with pytest.raises(ValueError, match=f"needs {columns} input columns.*5, {other}"):
                     kernel(x).to_dense()
-                with pytest.raises(ValueError, match=f"for {columns} input columns"):
+                with pytest.raises(ValueError, match=f"needs {columns} input columns"):
                     kernel(x, diag=True)
     x = torch.rand(5, columns + 2)
     chosen = tuple(range(1, columns + 1))
     network = build(name, args, active_dims=chosen, **options)
     expected = build(name, args, **options)(x[:, 1 : columns + 1]).to_dense()
     torch.testing.assert_close(network(x).to_dense(), expected)
-    with pytest.raises(ValueError, match=f"for {columns} input columns, got active_dims"):
+    with pytest.raises(ValueError, match=f"needs {columns} input columns, got active_dims"):
         build(name, args, active_dims=(*chosen, 0), **options)
 
 
