@@ -69,9 +69,9 @@ from tests.fit.models import SmallGP, rbf_model
 from tests.multitask_models import Wide
 
 ROOT = Path(gpytorch_nkn.__file__).parent
-VERBS = """add ask call choose convert create draw drop encode fit forecast freeze give keep leave
-    let make maximise name pass predict raise read save see select set subtract take train transform
-    use write""".split()
+VERBS = """add ask call choose convert create draw drop encode fit forecast freeze give
+    keep leave let make maximise name pass predict raise read save see select set subtract take
+    train transform unfreeze use write""".split()
 # An imperative behind a colon, a semicolon, a full stop or a comma.
 ADVICE = re.compile(rf"[;:.,] (or )?({'|'.join([*VERBS, *(v.title() for v in VERBS)])})\b")
 
@@ -262,7 +262,7 @@ def _(told):
 # --- fit, bo, initialization
 
 
-@advice("take restarts=1, initialize='data' or a function that draws")
+@advice("use restarts=1, initialize='data' or a function that draws")
 def _(told):
     def draw():
         model = rbf_model(9)
@@ -318,7 +318,7 @@ def _(told):
     assert models.fit_variational_gp(model, epochs=1).eval()(X).mean.isfinite().all()
 
 
-@advice("make the model of detached data")
+@advice("create the model from detached data")
 def _(told):
     scale = torch.ones((), dtype=torch.float64, requires_grad=True)
     with told():
@@ -452,7 +452,7 @@ def _(told):
     assert model.posterior(X).mean.isfinite().all()
 
 
-@advice("train them, too, by model.requires_grad_(True)")
+@advice("unfreeze them by model.requires_grad_(True)")
 def _(told):
     model = models.VariationalNKNGP(X, Y, inducing_points=3)
     model.strategy._variational_distribution.requires_grad_(False)
@@ -861,7 +861,7 @@ def _(told):
     assert kernels.GradientKernel(network)(X).to_dense().shape == (36, 36)
 
 
-@advice("take model.subset_output([0]), one of the models of a list, or output_tasks=[0]")
+@advice("use model.subset_output([0]), one of the models of a list, or output_tasks=[0]")
 def _(told):
     model, many = SingleTaskGP(X, Y.repeat(1, 2)), ModelListGP(*[SingleTaskGP(X, Y)] * 2)
     tasks = torch.cat([X, torch.arange(len(X))[:, None] % 2], -1), Y

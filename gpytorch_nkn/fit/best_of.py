@@ -33,7 +33,7 @@ _DENSE = (NeuralKernelNetwork, MaternKernel, PeriodicKernel, RBFKernel, RQKernel
 
 _QUICK_EVALUATION = 0.05  # seconds; an evaluation this short may exceed the budget
 _START_TIME = 0.3  # time for start values: fraction of the remaining time, and least seconds
-_SEED_STRIDE = 1_000_003  # distance between the random states of two seeds, more than restarts
+_SEED_STRIDE = 1_000_003  # distance between random states of two seeds, above any restart number
 
 
 @dataclass
@@ -50,7 +50,7 @@ class _Run:
     trace: np.ndarray = field(default_factory=lambda: np.empty(0))
 
     def record(self, otherwise: str) -> RestartRecord:
-        """Return the record of the restart; ``otherwise`` is the reason of an infinite loss."""
+        """Return the record of the restart; ``otherwise`` is the reason for an infinite loss."""
         is_known = math.isfinite(self.loss) or self.status.startswith("failed")
         status = self.status if is_known else f"failed: {otherwise}"
         numbers = self.evaluations, self.seconds, status, self.trace
@@ -88,7 +88,7 @@ def fit_best_of(
             sets its parameters.
         recipe: Optimiser settings; ``Recipe.paper()`` for the paper's settings.
         budget: Wall time in seconds of the whole call. The loss is evaluated at least once;
-            restarts without time for a slow evaluation are recorded as failed.
+            restarts that have no time for an evaluation are recorded as failed.
         seed: Determines all random draws, independently of the global random state.
         n_jobs: Number of processes; ``None`` for the setting of ``joblib.parallel_config``, which
             also selects threads, Dask or Ray. If a worker is lost, its restart begins again.
@@ -114,7 +114,7 @@ def fit_best_of(
     runs = _prepare(model, restarts, initialize, session)
     if initialize is None and restarts > 1 and _have_equal_starts(runs):
         raise ValueError(
-            f"{restarts} restarts would have equal start values: take restarts=1, "
+            f"{restarts} restarts would have equal start values: use restarts=1, "
             "initialize='data' or a function that draws start values."
         )
     pending = [run for run in runs if run.status == "ok"]
@@ -139,7 +139,7 @@ def fit_best_of(
     best = min(members, key=lambda n: records[n].loss / members[n].train_targets.numel())
     chosen = copy_model(members[best]) if single_model is None else single_model
     chosen.load_state_dict(members[best].state_dict())
-    chosen.train()  # a BoTorch model transforms its inputs again, by its learned transforms
+    chosen.train()  # a BoTorch model transforms its inputs again, with its learned transforms
     chosen.eval()
     return FitResult(chosen, records, best, members, interrupted=session.interrupted)
 
@@ -165,7 +165,7 @@ def _prepare(
     initialize: str | Callable[[ExactGP, int, int], None] | None,
     session: Session,
 ) -> list[_Run]:
-    """Create each restart's model with start values; restarts without time are failed."""
+    """Create each restart's model with start values; restarts that run out of time fail."""
     runs: list[_Run] = []
     seed = session.seed
     end = time.monotonic() + max(_START_TIME * session.seconds_left, _START_TIME)

@@ -59,16 +59,16 @@ def fit_in_stages(
 
     .. math:: \sum_{b} \log p(y_b \mid X_b, \theta) + \log p(\theta)
 
-    Like the gradient of the full likelihood, its gradient has expectation zero at the true
-    parameters. An evaluation takes :math:`O(N B^2)` instead of :math:`O(N^3)` time for blocks of B
-    rows. Only training ignores correlations between blocks; predictions condition on all rows.
+    Like the gradient of the full likelihood, the gradient of this sum has expectation zero at the
+    true parameters. An evaluation takes :math:`O(N B^2)` instead of :math:`O(N^3)` time for blocks
+    of B rows. Only training ignores correlations between blocks; predictions condition on all rows.
 
     Args:
         model: An exact GP with inputs ``N x D`` and targets ``N``, trained in place. Up to
             ``2 * block_size`` rows, targets may be ``K x N`` and the model a ``LaplaceGP``.
             Parameters must not have a batch dimension.
         block_size: Number of rows per block.
-        max_blocks: Largest number of blocks. Training ignores further rows, and uses fewer blocks
+        max_blocks: Largest number of blocks. Training ignores all other rows, and uses fewer blocks
             if the budget requires it.
         recipe: Optimiser settings of a start; ``None`` for 120 iterations of L-BFGS.
         restarts, budget, seed, n_jobs, progress: As in :func:`fit_best_of`.
@@ -161,7 +161,7 @@ def fit_in_stages(
 def _affordable_blocks(
     result: FitResult, session: Session, num_rows: int, block_size: int, max_blocks: int
 ) -> int:
-    """Return the number of blocks of the last stage; 0 omits this stage, for lack of time.
+    """Return the number of blocks of the last stage; 0 if there is no time for this stage.
 
     The time is extrapolated from the ``result`` of the first stage.
     """

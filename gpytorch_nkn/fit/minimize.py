@@ -120,7 +120,7 @@ class FlatParameters:
         """Whether one more evaluation fits into the remaining time; True before the first one."""
         if self.evaluations == 0:
             return True
-        count = 1 if self.closed_form is None else 2  # a comparison with autograd follows
+        count = 1 if self.closed_form is None else 2  # includes a comparison with autograd
         return time.monotonic() + count * self.seconds < self.end
 
     def evaluate(self) -> float:
@@ -168,8 +168,8 @@ class FlatParameters:
     def _find_closed_form(self, loss: float) -> TrainingLoss | None:
         """Return the closed-form loss if the model has one that agrees with autograd.
 
-        Losses and gradients are compared at the current and a perturbed point, because parameters
-        of zero can hide a difference.
+        Losses and gradients are compared at the current and a perturbed point, because a parameter
+        that is zero can hide a difference.
         """
         if self._objective is None or self._objective.adds_loss:
             return None
@@ -192,8 +192,8 @@ class FlatParameters:
         """Compare with autograd at the best point, and switch to autograd if the losses differ.
 
         Losses may differ away from the start, for example where ``forward`` clamps the mean. The
-        state then reverts to the last confirmed point, unless autograd's loss is lower at the best
-        point.
+        state then reverts to the last confirmed point, unless the loss by autograd is lower at the
+        best point.
         """
         if self.closed_form is None or self._confirmed[1] is self.best_values:
             return
@@ -221,7 +221,7 @@ class FlatParameters:
         return 1.0
 
     def release(self, values: Tensor | None = None) -> None:
-        """Set the model to the best point or ``values``, with memory for each parameter."""
+        """Set the model to the best point or ``values``, in separate memory for each parameter."""
         try:
             self._confirm()
         finally:
@@ -336,7 +336,7 @@ def lbfgs(flat: FlatParameters, iterations: int, on_step: Callable[[], object]) 
         failures += 1
         if failures > _MAX_FAILURES or not math.isfinite(flat.best_loss):
             raise StopIteration
-        # A high loss with zero gradient makes the line search back off; infinity would end it.
+        # A high loss with zero gradient makes the line search backtrack; infinity would end it.
         return flat.best_loss + 1e6, np.zeros_like(point)
 
     with suppress(StopIteration):

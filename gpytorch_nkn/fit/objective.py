@@ -44,7 +44,7 @@ def check_model(model: Any) -> None:
         names = ", ".join(kind.__name__ for kind in GAUSSIAN_LIKELIHOODS)
         raise TypeError(
             f"The likelihood of an exact GP must be one of {names}, got "
-            f"{type(model.likelihood).__name__}: gpytorch_nkn.models.LaplaceGP takes others."
+            f"{type(model.likelihood).__name__}: gpytorch_nkn.models.LaplaceGP supports others."
         )
     if model.train_inputs is None or model.train_targets is None:
         raise ValueError("The model has no training data.")
@@ -54,7 +54,7 @@ def check_model(model: Any) -> None:
         if not all(tensor.is_leaf for tensor in tensors):
             raise ValueError(
                 f"The training {name} must not require gradients, because models with such data "
-                "cannot be copied: make the model of detached data."
+                "cannot be copied: create the model from detached data."
             )
 
 

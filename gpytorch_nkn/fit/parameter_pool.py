@@ -40,7 +40,8 @@ class ParameterPool:
         UnknownPartError: A constraint has a transform other than softplus.
 
     Attributes:
-        num_trained, size: Number of trained values, which come first, and current length.
+        num_trained, size: Number of trained values, which come first, and current length of the
+            vector.
     """
 
     def __init__(self, model: ExactGP, values: Tensor):

@@ -48,7 +48,7 @@ def check_dense(name: str, num_rows: int, like: Tensor, instead: str = _MANY_ROW
     free = free_bytes(like.device)
     if needed > free:
         raise MemoryError(
-            f"{name} of {num_rows:,} rows needs some {needed / 1e9:,.1f} GB of memory, and "
+            f"{name} of {num_rows:,} rows needs about {needed / 1e9:,.1f} GB of memory, but "
             f"{free / 1e9:,.1f} GB are free. For so many rows use {instead}."
         )
 

@@ -28,7 +28,7 @@ __all__ = ["TrainingLoss", "UnknownPartError"]
 
 # Perturbations of the parameters, which identify the parameter of each prior.
 _PERTURBATIONS = (0.05, 2.0)
-_LEAST_NOISE_RATIO = 0.01  # least ratio of known noise variances of outputs with one inverse
+_LEAST_NOISE_RATIO = 0.01  # least ratio of known noise variances of outputs that share an inverse
 
 
 class TrainingLoss:
@@ -140,7 +140,7 @@ class TrainingLoss:
     def _shares_kernel(self, indices: np.ndarray) -> bool:
         """Return whether at least 3 outputs differ only in mean and moderately in known noise.
 
-        Then one inverse serves all of them, which takes as long as about two separate ones.
+        One inverse then serves all outputs, and takes as long as about two separate inverses.
         """
         noise, count = self._fixed_noise, len(indices)
         if noise is None or count < 3 or self._noise_slice.stop > self._noise_slice.start:
@@ -316,7 +316,7 @@ class _LogPrior:
         self._log, self._log_square = self._log[self._indices], self._log_square[self._indices]
 
     def take_from(self, natural: np.ndarray, gradient: np.ndarray) -> float:
-        """Return the log density at natural values, and subtract its slope from ``gradient``."""
+        """Return the log density at natural values, and subtract its gradient from ``gradient``."""
         curved = self._curvature * natural
         value = self._constant + natural @ (self._slope + curved)
         gradient -= self._slope + 2 * curved

@@ -18,8 +18,8 @@ def assign(module: Module, name: str, value: Tensor) -> None:
         module.initialize(**{name: value})
         return
     low, high = constraint.lower_bound.to(value), constraint.upper_bound.to(value)
-    # Raw values are infinite at bounds. Keep a thousandth of the width from each of two bounds, the
-    # size of the bound from a single lower bound, and a thousandth of it from a single upper bound.
+    # Raw values are infinite at bounds. The margin is a thousandth of the width between two bounds,
+    # the magnitude of a single lower bound, or a thousandth of a single upper bound.
     width = high - low
     inside = 1e-3 * torch.where(width.isfinite(), width, 0.0)
     above = torch.where(low.isfinite() & high.isinf(), low.abs(), inside)

@@ -12,7 +12,7 @@ __all__ = ["AxisSpectrum", "axis_spectrum"]
 _PADDING = 2  # frequency bins per resolution element 1 / span
 _FIRST_PEAK = 2.0  # lowest frequency of a peak in cycles per span; slower cycles are trends
 _MIN_PEAK_RATIO = 0.6  # smallest height of a peak, relative to the highest
-_LINES = 64  # largest number of lines with irregular coordinates in a periodogram
+_LINES = 64  # largest number of grid lines in a periodogram of irregular coordinates
 
 
 class AxisSpectrum(NamedTuple):
@@ -33,8 +33,8 @@ class AxisSpectrum(NamedTuple):
     def period(self, rank: int = 0) -> float:
         """Return the period of a spectral peak, or half the span without a peak.
 
-        Rank 0 is the longest period with at least 60 % of the highest power; the highest peak is
-        often a harmonic. Ranks 1, 2, ... are the strongest peaks in turn.
+        Rank 0 is the longest period with at least 60 % of the highest power, because the highest
+        peak is often a harmonic. Ranks 1, 2, ... are the strongest peaks in turn.
         """
         if self.peaks.size == 0:
             return self.span / 2

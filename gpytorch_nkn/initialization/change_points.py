@@ -44,8 +44,8 @@ def change_points(x: ArrayLike, y: ArrayLike, *, num_candidates: int = 1) -> lis
     At each candidate location, generalised least squares compares a model of one piece with a
     model of two. A piece is a line plus noise and a random walk of the level or slope. The random
     walk, with maximum likelihood variance, prevents slow drift from looking like a shift. Changes
-    of variance are found from log innovations. The search continues within the pieces. Series
-    longer than 300 points are first averaged in blocks. Remove seasons before the call.
+    of variance are shifts in the log size of innovations. The search continues within the pieces.
+    Series longer than 300 points are first averaged in blocks. Remove seasons before the call.
 
     Args:
         x: Inputs ``N``, in any order.

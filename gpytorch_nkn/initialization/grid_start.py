@@ -27,7 +27,7 @@ from gpytorch_nkn.linalg import check_counts
 
 __all__ = ["initialize_grid_kernels", "rescale_kernel"]
 
-# Ranges of lengthscales in periods: of RBF kernels, for fine details, and of other kernels.
+# Ranges of lengthscales, in periods: for RBF kernels (fine details) and for other kernels.
 _RBF_RANGE, _OTHER_RANGE = (0.03, 0.1), (0.1, 0.3)
 # Kernel classes with a variance parameter, its name and number of event dimensions.
 _FACTORS: tuple[tuple[type[Kernel], str, int], ...] = (
@@ -58,7 +58,7 @@ def initialize_grid_kernels(
       that multiply a periodic kernel, 0.3 to 1 times the span of the grid.
     - *Frequencies* of spectral mixtures: half of them at the highest peaks, the others drawn from
       the spectrum. *Weights* of Linear layers: drawn.
-    - *Random walks* along a dimension of one coordinate start one step before the grid.
+    - *Random walks* along a dimension with one coordinate column start one step before the grid.
 
     The product of the kernels gets unit variance on average over the grid. Other parameters and
     frozen parameters keep their values, except that variances of linear primitives are rescaled.
@@ -98,7 +98,7 @@ def initialize_grid_kernels(
             if isinstance(module, Linear) and module.raw_weight.requires_grad:
                 assign_weight(module, generator)
         with torch.no_grad():
-            # x has batch dimensions, or GPyTorch reads variances B x n as a matrix if B equals n
+            # if B equals n, GPyTorch reads variances B x n as a matrix unless x has a batch
             variance = kernel(x[(None,) * len(kernel.batch_shape)], diag=True).mean(-1)
             rescale_kernel(kernel, torch.where(variance > 0, 1 / variance, 1.0))
 

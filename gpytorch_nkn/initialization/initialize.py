@@ -40,8 +40,8 @@ def initialize_from_data(
     - *Periods*: peaks of the targets' periodogram after removing a cubic trend (even restarts) or
       a local trend (odd restarts). Restarts 0 and 1 use the strongest peaks in turn; later ones
       draw peaks with probability proportional to their power.
-    - *Steps and change points*: in restart 0 the strongest of :func:`change_points`, later also
-      random locations.
+    - *Steps and change points*: in restart 0 the strongest of :func:`change_points`; later restarts
+      also use random locations.
     - *Origins*: one step before the first input for random walks; the mean input otherwise.
     - *Weights* of Linear layers: drawn. Variances and output scales: 1. Exponents and Hadamard
       factors: near 1.
@@ -94,9 +94,9 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
     """Set the start values of an exact GP from its training data, in place, and return it.
 
     The kernel (``covar_module``) starts as in :func:`initialize_from_data`. Task correlations keep
-    their values in restart 0 and are random later. In restart 0 the noise variance of a
-    homoskedastic Gaussian likelihood is 0.01 times the variance of the targets. Later it is 0.001
-    to 0.1 times. For Student-t noise the squared interquartile range of the targets replaces their
+    their values in restart 0 and are random in later restarts. In restart 0 the noise variance of a
+    homoskedastic Gaussian likelihood is 0.01 times the variance of the targets, later 0.001 to 0.1
+    times. For Student-t noise the squared interquartile range of the targets replaces their
     variance. Rows whose known noise variance exceeds ten times the median are ignored. A BoTorch
     model's input transform is applied first.
 
@@ -217,7 +217,7 @@ def _draw_weights(network: NeuralKernelNetwork, near: str, generator: torch.Gene
 
 
 def _is_single(network: NeuralKernelNetwork, kernel: Kernel) -> bool:
-    """Return whether a primitive acts on one column; without active_dims, the first in 1-D."""
+    """Return whether a primitive acts on one column, such as the first of a 1-D network."""
     if kernel.active_dims is None:
         return network.input_dim == 1 and kernel is network.primitives[0]
     return len(kernel.active_dims) == 1

@@ -33,9 +33,9 @@ def periodogram_peaks(
             seasons.
 
     Returns:
-        At most ``num_candidates`` periods in units of the input, strongest first. Second, the
-        fraction of the detrended variance that a sinusoid of each period explains. Both are empty
-        for fewer than 8 distinct inputs or without variation around the trend.
+        At most ``num_candidates`` periods in units of the input, strongest first, and the fractions
+        of the detrended variance that sinusoids explain. Both are empty for fewer than 8 distinct
+        inputs or without variation around the trend.
 
     Raises:
         ValueError: ``x`` and ``y`` are not finite vectors of one length, or ``trend`` is unknown.

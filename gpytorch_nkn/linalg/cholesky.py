@@ -14,7 +14,7 @@ __all__ = ["JITTERS", "factorize", "factorize_inducing", "solve_lower"]
 
 JITTERS = (0.0, 1e-8, 1e-6)  # tried in order for matrices with noise, times the mean diagonal
 
-_INDUCING_JITTERS = {  # the same for matrices without noise
+_INDUCING_JITTERS = {  # jitters for matrices without noise
     torch.float64: (1e-8, 1e-7, 1e-6, 1e-5, 1e-4),
     torch.float32: (1e-6, 1e-5, 1e-4),
 }
@@ -55,8 +55,8 @@ def factorize_inducing(covariance: Tensor) -> tuple[Tensor, float]:
         if not bool(info.any()) and bool(factor.isfinite().all()):
             return factor, jitter
     raise NotPSDError(
-        f"The covariance of {covariance.size(-1)} inducing points must be positive definite; it is "
-        f"not, even with {jitter:g} of its mean diagonal added."
+        f"The covariance of {covariance.size(-1)} inducing points is not positive "
+        f"definite, even with a jitter of {jitter:g} of its mean diagonal."
     )
 
 

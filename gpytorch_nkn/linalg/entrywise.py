@@ -35,7 +35,7 @@ class EntrywiseMatrix(Protocol):
     whole: bool
 
     def bind(self, tensors: Sequence[Tensor], needed: Sequence[bool]) -> Evaluator:
-        """Return an evaluator of one batch element (with ``whole``, of the batch).
+        """Return an evaluator of one batch element or, with ``whole``, of the batch.
 
         Its ``vjp`` returns one gradient per tensor; gradients that are not ``needed`` may be None.
         """

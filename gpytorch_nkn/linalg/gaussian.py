@@ -102,8 +102,8 @@ def solve_in_place(
     """Return the negative log density of a vector r under covariance K, and ``K^-1 r``.
 
     Return infinity and None if K is not positive definite. ``fill`` writes the lower triangle of K
-    into the buffer. The inverse of K or, without ``invert``, the Cholesky factor then overwrites
-    the buffer, the factor only this triangle.
+    into the buffer. The inverse of K then overwrites the buffer; without ``invert``, the Cholesky
+    factor overwrites its lower triangle.
     """
     transposed = buffer.mT  # column-major, so that LAPACK needs no copy
     info = torch.empty((), dtype=torch.int32, device=buffer.device)
@@ -132,7 +132,7 @@ def solve_in_place(
 def with_less_noise(
     inverse: Tensor, reductions: Tensor, vectors: Tensor, normaliser: float
 ) -> tuple[float, Tensor | None]:
-    r"""Return the negative log density of vectors whose covariances differ in noise, and solutions.
+    r"""Return negative log density and solutions for vectors whose covariances differ in noise.
 
     Vector ``c`` has the covariance :math:`K_c = P^{-1} - D_c`, so that, for the rows R where
     :math:`D_c = \operatorname{diag}(d_c)` is positive,
@@ -145,8 +145,8 @@ def with_less_noise(
         normaliser: Negative log density of zero under the covariance :math:`P^{-1}`.
 
     Returns:
-        The sum over the vectors, and ``C x N``; infinity and None if a matrix is not positive
-            definite.
+        The sum over the vectors, and solutions ``C x N``; infinity and None if a matrix is
+            not positive definite.
     """
     solutions, value, roots = vectors @ inverse, len(vectors) * normaliser, reductions.sqrt()
     updates = []

@@ -32,7 +32,7 @@ _CHUNK_ENTRIES = 2_000_000
 def low_rank_negative_log_likelihood(
     features: Features, inputs: Tensor, residual: Tensor, noise: Tensor
 ) -> Tensor:
-    r"""Return the negative log density of Gaussian vectors of covariance :math:`\Phi\Phi^\top + S`.
+    r"""Return negative log densities of Gaussian vectors with covariance :math:`\Phi\Phi^\top + S`.
 
     .. math::
         \tfrac12 \|\tilde r - \tilde\Phi \alpha\|^2 + \tfrac12 \|\alpha\|^2
@@ -41,10 +41,10 @@ def low_rank_negative_log_likelihood(
         \alpha = (I + \tilde\Phi^\top \tilde\Phi)^{-1} \tilde\Phi^\top \tilde r
 
     Features :math:`\tilde\Phi` and residuals :math:`\tilde r` are divided by the standard
-    deviations of the noise. Half the sum of omitted variances over the noise is added (bound of
-    Titsias 2009). Value and gradient take :math:`O(N P^2)` time, and memory for P x P
-    matrices and one chunk of rows in float64. Values that are not finite become infinity, with
-    zero gradient.
+    deviations of the noise. Half the sum of ratios of omitted variance to noise variance is added
+    (bound of Titsias 2009). Value and gradient take :math:`O(N P^2)` time, and memory for P x P
+    matrices and one chunk of rows in float64. Values that are not finite become infinity, with zero
+    gradient.
 
     Args:
         features: Maps inputs to features and omitted variances.
@@ -89,7 +89,7 @@ def low_rank_negative_log_likelihood(
 def low_rank_posterior(
     features: Features, inputs: Tensor, residual: Tensor, noise: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the posterior of features' weights with standard normal priors.
+    """Return the posterior of the features' weights under standard normal priors.
 
     Args:
         features, inputs, residual, noise: As in :func:`low_rank_negative_log_likelihood`. Rows with
@@ -116,7 +116,7 @@ class LowRankSums:
     def over(
         cls, features: Features, inputs: Tensor, residual: Tensor, noise: Tensor
     ) -> LowRankSums:
-        """Sum over chunks of rows, which the backward pass of several chunks evaluates again."""
+        """Sum over chunks of rows; if there are several, the backward pass evaluates them again."""
 
         def sums(x: Tensor, r: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             phi, r, others = _scaled(features, x, r, variance)

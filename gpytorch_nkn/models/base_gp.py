@@ -112,9 +112,9 @@ def jittered(normal: MultivariateNormal) -> MultivariateNormal:
     """Add jitter to the covariance of several points, before the outcome transform.
 
     In the unit of the targets, GPyTorch's jitter may be too small at a training point. Without
-    jitter, rounding dominates the gradients of draws at points that determine one another. If
-    BoTorch cannot factorise one covariance of a batch (``qLogNoisyExpectedImprovement``), it
-    draws all samples again, and then compares values of different draws.
+    jitter, rounding errors dominate the gradients of draws at strongly correlated points. If
+    BoTorch cannot factorise one covariance of a batch (``qLogNoisyExpectedImprovement``), it draws
+    all samples again, and then compares values of different draws.
     """
     mean, covariance = normal.mean, normal.lazy_covariance_matrix
     if mean.size(-1) == 1:
@@ -143,7 +143,7 @@ class BaseGP:
         BoTorch and Ax use the name ``categorical_features`` for ``cat_dims``.
 
         Raises:
-            NotImplementedError: The model has no kernels of categories.
+            NotImplementedError: The model has no categorical kernels.
         """
         if categorical_features:
             if "cat_dims" not in signature(cls).parameters:
@@ -192,7 +192,7 @@ class BaseGP:
         return self._botorch_fit(mll, **botorch_options, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """As in BoTorch; an error explains which states fit."""
+        """Load a state as in BoTorch; an error explains which states fit."""
         with explained_mismatch():
             return super().load_state_dict(*args, **kwargs)  # type: ignore[misc]
 
@@ -211,8 +211,8 @@ class BaseGP:
     ) -> Tensor:
         """Check points for prediction (or ``added`` data), and convert them to the model's dtype.
 
-        ``width`` is the expected number of columns; ``None`` for that of the training inputs. For
-        prediction, points may lack columns that an input transform appends.
+        ``width`` is the expected number of columns; ``None`` is the width of the training inputs.
+        For prediction, points may lack columns that an input transform appends.
         """
         if not isinstance(X, Tensor) or X.is_complex():
             got = X.dtype if isinstance(X, Tensor) else type(X).__name__
@@ -225,14 +225,14 @@ class BaseGP:
         return X.to(next(self.parameters()).dtype)
 
     def _are_appended(self: Any, X: Tensor) -> bool:
-        """Return whether the input transform appends missing columns (``AppendFeatures``)."""
+        """Return whether the input transform appends the missing columns (``AppendFeatures``)."""
         transform = getattr(self, "input_transform", None)
         if transform is None or transform.transform_on_train or X.size(-1) >= self._num_columns[0]:
             return False
         return transform.transform(X).size(-1) == self._num_columns[0]
 
     def posterior(self, X: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """As in BoTorch, at points ``... x q x d``."""
+        """Return the posterior as in BoTorch, at points ``... x q x d``."""
         return super().posterior(self._check_points(X), *args, **kwargs)  # type: ignore[misc]
 
     def _chunk_width(self: Any) -> int:
@@ -335,7 +335,7 @@ class ExactModel(BaseGP):
         return super().condition_on_observations(X, Y.to(X), **kwargs)  # type: ignore[misc]
 
     def get_fantasy_model(self: Any, inputs: Tensor, targets: Tensor, **kwargs: Any) -> Any:
-        """As in GPyTorch; with ``noise``, the returned model has known noise variances.
+        """Return a fantasy model as in GPyTorch; with ``noise``, it has known noise variances.
 
         Previous rows and later observations have the learned noise.
         """
@@ -485,9 +485,9 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
         observation_noise: bool | Tensor = False,
         posterior_transform: PosteriorTransform | None = None,
     ) -> Any:
-        """As in BoTorch, at points ``... x q x d``.
+        """Return the posterior as in BoTorch, at points ``... x q x d``.
 
-        For ``output_indices``, BoTorch would apply the outcome transforms of the first outputs.
+        With ``output_indices``, it uses the outcome transforms of these outputs (unlike BoTorch).
         """
         if output_indices and self._num_outputs > 1:
             if isinstance(observation_noise, Tensor):

@@ -61,7 +61,7 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
         raise ValueError(f"X must be non-empty points ... x q x d, got shape {tuple(X.shape)}.")
     if getattr(model, "num_outputs", 1) != 1:
         raise NotImplementedError(
-            f"The model must have one output, got {model.num_outputs}: take "
+            f"The model must have one output, got {model.num_outputs}: use "
             "model.subset_output([0]), one of the models of a list, or output_tasks=[0] of a "
             "multitask model."
         )

@@ -225,7 +225,7 @@ class FeatureGP(ExactBaseGP):
         GPyTorch's setting for lazy covariances is not used, because it acts on all threads.
         """
         kernel, mean = self.covar_module, self.mean_module(x)
-        if (columns := kernel.active_dims) is not None:  # of a kernel of `simplify`
+        if (columns := kernel.active_dims) is not None:  # set by `simplify`
             x = x.index_select(-1, columns)
         return _LowRankNormal(mean, LazyEvaluatedKernelTensor(x, x, kernel=kernel))
 
@@ -235,7 +235,7 @@ class FeatureGP(ExactBaseGP):
         return self._prior(*train_inputs)
 
     def get_fantasy_model(self, *args: Any, **kwargs: Any) -> Any:
-        """As in GPyTorch."""
+        """Return a fantasy model as in GPyTorch."""
         with settings.prior_mode():
             return super().get_fantasy_model(*args, **kwargs)
 

@@ -68,7 +68,7 @@ class LaplaceGP(GP):
         mean_module, covar_module: Prior mean and covariance.
 
     Raises:
-        TypeError: The data are not floating-point tensors, or a module is of another kind.
+        TypeError: The data are not floating-point tensors, or a module has a wrong type.
         ValueError: The data are not finite, their numbers of rows differ, or a target is outside of
             the likelihood's support.
         NotImplementedError: An observation depends on several latent functions (softmax), or its

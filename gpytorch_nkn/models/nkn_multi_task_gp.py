@@ -84,7 +84,7 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
         train_Yvar: Known noise variances ``n x 1``; ``None`` infers one variance per task.
         structure: Kernel of the inputs, as in :class:`.NKNSingleTaskGP`.
         rank: Rank of the task covariance; ``None`` for full rank.
-        output_tasks: Tasks of the posterior; ``None`` for all.
+        output_tasks: Tasks that posteriors predict; ``None`` for all.
         all_tasks: All tasks, if some have no observations.
         task_covar_prior, likelihood, mean_module: As in BoTorch; a mean other than its
             ``MultitaskMean`` receives all ``d + 1`` columns.

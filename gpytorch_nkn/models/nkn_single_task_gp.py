@@ -45,8 +45,8 @@ class NKNSingleTaskGP(ExactBaseGP):
               with ``columns=True`` (a kernel per column), ``spectral=4`` (frequencies across
               columns) or ``ard=False`` (one lengthscale for all columns).
             - ``"time_series"``, ``"texture"``: presets of these names, for one input column.
-            - ``"paper"``: the paper's network (section 5.3), ``"additive"`` without priors, for
-              maximum likelihood.
+            - ``"paper"``: the paper's network (section 5.3), that is ``"additive"`` without priors,
+              for training by maximum likelihood.
             - A kernel. The model copies it with its own batch shape, and adds a ScaleKernel if it
               is a network whose last layer is a simplex.
         likelihood, mean_module, outcome_transform, input_transform: As in

@@ -38,12 +38,12 @@ class GridLikelihood:
     compression). It is exact on a complete grid and if A is a multiple of the identity. The paper
     (equation 39) instead takes the M largest eigenvalues of :math:`A - \sigma^2 I`, times M / N,
     plus the noise. Its error per cell grows with :math:`-\log \rho` for short lengthscales, so
-    training on few observed cells learns white noise. If one side of the grid is
-    missing, both values are too large at lengthscales of a few cells. For a regular lattice of
-    observed cells, only the paper's is accurate.
+    training on few observed cells learns white noise. If one side of the grid is missing, both
+    approximations are too large at lengthscales of a few cells. For a regular lattice of observed
+    cells, only the paper's is accurate.
 
     If cells have extra noise, let :math:`d_j` be the total noise variance of observed cell j, and
-    d the harmonic mean of the :math:`d_j`. The determinant is then that of the noise d, times
+    d the harmonic mean of the :math:`d_j`. The determinant for the noise d is then multiplied by
     :math:`\prod_j d_j / d`.
 
     Derivatives are computed in the eigenbasis of the grid; the result is differentiable once.
@@ -237,7 +237,7 @@ def _log_determinant(system: PartialKronecker) -> tuple[Tensor, Sequence[Tensor]
 
 
 def _ridge(spectrum: Tensor, counts: Tensor) -> Tensor:
-    """Return r ``... x 1`` that solves ``sum(a / (a + r)) = counts`` for eigenvalues a; 0 for N."""
+    """Return r ``... x 1`` that solves ``sum(a / (a + r)) = counts`` for eigenvalues a, or 0."""
     size = spectrum.size(-1)
     odds = ((size - counts) / counts).log()
     low, high = (f(spectrum, -1, keepdim=True).log() + odds for f in (torch.amin, torch.amax))

@@ -103,7 +103,7 @@ class KroneckerEigen:
             if bool((lowest < -tolerance * highest.clamp_min(0.0)).any()):
                 raise NotPSDError(
                     f"Factor {number} of the covariance is not positive semi-definite: its "
-                    f"eigenvalues reach from {lowest.min():.3g} to {highest.max():.3g}."
+                    f"eigenvalues range from {lowest.min():.3g} to {highest.max():.3g}."
                 )
         self.values = [values.clamp_min(0.0) for values, _ in pairs]
         self.vectors = [vectors for _, vectors in pairs]

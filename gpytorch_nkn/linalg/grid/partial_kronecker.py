@@ -17,8 +17,8 @@ from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen, kronecker_multipl
 __all__ = ["PartialGrid", "PartialKronecker", "put_slices", "take_slices"]
 
 _CHUNK_ELEMENTS = 2**23  # elements of a temporary array
-_MAX_RESIDUAL = 10.0  # largest residual without a warning, in tolerances
-_SLACK = 3.0  # tolerance of solves for derivatives, in tolerances of the system
+_MAX_RESIDUAL = 10.0  # largest residual without a warning, in multiples of the tolerance
+_SLACK = 3.0  # tolerance of solves for derivatives, in multiples of the system's
 _MAX_SURPLUS = 1.5  # largest size of a sub-grid treated as a whole, relative to its missing cells
 
 
@@ -70,7 +70,7 @@ class PartialGrid:
 
 
 def take_slices(array: Tensor, rows: Sequence[Tensor]) -> Tensor:
-    """Select slices of each of the last dimensions of an array ``... x n_1 x ... x n_P``."""
+    """Select slices along each grid dimension of an array ``... x n_1 x ... x n_P``."""
     for dim, index in enumerate(rows):
         array = array.index_select(dim - len(rows), index)
     return array
@@ -175,9 +175,9 @@ class PartialKronecker:
         """Solve with :math:`(A^{-1})_{hh}` by preconditioned conjugate gradients from ``start``.
 
         The ``target``, ``... x h_1 x ... x h_P``, is zero at observed cells. ``slack`` multiplies
-        the tolerance. A :class:`NumericalWarning` is issued if a residual exceeds ten tolerances.
-        ``linear_operator.utils.linear_cg`` makes at least ten iterations, often more than a start
-        near the solution needs.
+        the tolerance. A :class:`NumericalWarning` is issued if a residual exceeds ten times the
+        tolerance. ``linear_operator.utils.linear_cg`` is not used: its minimum of ten iterations
+        often exceeds what a start near the solution needs.
         """
         tolerance, axes = slack * self.tolerance, tuple(range(-self.num_dims, 0))
         batch = torch.broadcast_shapes(target.shape[: -self.num_dims], self.batch_shape)
@@ -210,7 +210,7 @@ class PartialKronecker:
             direction = preconditioned + (new_weight / weight.clamp_min(tiny)) * direction
             weight = new_weight
             count += 1
-        if best > tolerance and not diverges:  # residuals may grow at first, the energy decreases
+        if best > tolerance and not diverges:  # the energy decreases, residuals may not
             before, after = (
                 dot(solution, target + left)
                 for solution, left in ((best_value, best_residual), (value, residual))

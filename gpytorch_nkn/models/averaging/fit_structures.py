@@ -46,7 +46,7 @@ def fit_structure_ensemble_gp(
     L-BFGS maximises the posterior of each structure's parameters, starting at the model's values.
     The weights maximise the leave-one-out log density of the mixture, with a Dirichlet prior
     (:func:`gpytorch_nkn.averaging.stacking_weights`). In a loop, train a new model each time; the
-    last parameters are no better as start values.
+    previous parameters are no better start values.
 
     Args:
         model: Model to train in place.

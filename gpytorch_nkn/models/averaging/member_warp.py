@@ -90,8 +90,8 @@ class MemberWarp(OutcomeTransform):
     r"""Outcome transform with one warp for each of S members, ``S x 7``, after a shared transform.
 
     The posterior of a warped outcome is not Gaussian. It is replaced by the Gaussian with the same
-    median, correlations and probability of exceeding the best training target. Warps are from
-    :func:`fit_warp`, and the shared transform is linear, ``None`` for the identity.
+    median, correlations and probability of exceeding the best training target. :func:`fit_warp`
+    computes the warps. The shared transform must be linear; ``None`` is the identity.
     """
 
     warps: Tensor

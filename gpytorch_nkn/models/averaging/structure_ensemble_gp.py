@@ -50,7 +50,7 @@ __all__ = ["StructureEnsembleGP"]
 
 
 def _matern(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
-    """Return Matern-5/2 with BoTorch's priors until 2024; lengthscales grow beyond 10 columns."""
+    """Return Matern-5/2 with BoTorch's priors before 2024, scaled above 10 columns."""
 
     def make(ard_num_dims: int = 1, **columns: Any) -> Kernel:
         longer = max(1.0, ard_num_dims / 10)
@@ -454,8 +454,8 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
             X: Inputs ``... x q x D``, with a dimension of members only if ``Y`` has it.
             Y: Targets ``... x q x 1`` for all members, or ``... x members x q x 1``.
             noise: Noise variances of the shape of ``Y``, required if the training data have them.
-                As in BoTorch, they are on the scale of the outcome transform. Entries for single
-                members are on the scales of these members.
+                As in BoTorch, they are on the scale of the transformed outcomes. With a dimension
+                of members, entries are on the scale of each member.
             typical_noise: One noise variance on the scale of ``common_data``, instead of ``noise``.
             **kwargs: As in BoTorch.
 
@@ -485,7 +485,7 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
     def fantasize(
         self, X: Tensor, sampler: MCSampler, observation_noise: Tensor | None = None, **kwargs: Any
     ) -> Self:
-        """Construct fantasies as in BoTorch, whose members are an ordinary batch dimension.
+        """Construct fantasies as in BoTorch; the members become an ordinary batch dimension.
 
         Look-ahead acquisition functions (``qKnowledgeGradient``) average over the members of this
         model. Known noise variances are replaced by their mean on the scale of the targets.
@@ -567,7 +567,7 @@ def _caller(passed: Callable[[Any], bool]) -> Any:
 
 
 def _check_caller() -> None:
-    """Reject acquisition functions whose costs or weights of points would broadcast to members.
+    """Reject acquisition functions that would broadcast costs or weights of points to members.
 
     Subclasses of InverseCostWeightedUtility may add a dimension of members to the costs.
     """
@@ -603,8 +603,8 @@ def _kernel(structure: str | Kernel, num_columns: int, cat_dims: Sequence[int]) 
 def _apportion(weights: Tensor, total: int) -> Tensor:
     """Distribute ``total`` members in proportion to the weights, by largest remainders.
 
-    A structure with a weight below half a member gets no member. Structures that predict badly are
-    often uncertain everywhere; their acquisition functions would dominate the average.
+    A structure with a weight below half a member gets no member. Otherwise structures that predict
+    badly, and are uncertain everywhere, could dominate the average of acquisition functions.
     """
     quotas = weights.double() * total
     quotas = quotas * (quotas >= min(0.5, float(quotas.max())))

@@ -20,7 +20,7 @@ class StructureKernel(BatchKernel):
     """Batch in which each entry uses one of several kernels.
 
     Entries with the same kernel and inputs share one evaluation. The kernels have no batch shape;
-    ``members``, of the batch shape, has the index of each entry's kernel.
+    ``members`` has the batch shape and contains the index of each entry's kernel.
     """
 
     members: Tensor

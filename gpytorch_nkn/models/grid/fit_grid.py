@@ -113,10 +113,10 @@ def fit_grid_gp(
 ) -> GridFit:
     """Train a Gaussian process on a grid in place.
 
-    From each start, Adam maximises the marginal likelihood, a poor predictor of errors in holes.
-    Blocks of observed cells with the shape of the holes are therefore held out. From the start with
-    the smallest errors in these blocks, Adam then minimises the errors, and keeps the best
-    parameters. Finally the variances are calibrated to the errors of half as many additional
+    From each start, Adam maximises the marginal likelihood, which is a poor measure of errors in
+    holes. Blocks of observed cells with the shape of the holes are therefore held out. From the
+    start with the smallest errors in these blocks, Adam then minimises the errors, and keeps the
+    best parameters. Finally the variances are calibrated to the errors of half as many additional
     blocks, unless noise variances are known. With fewer than 8 blocks, the calibration uses the
     same blocks.
 
@@ -355,12 +355,12 @@ def _rate(steps: int, step: int) -> float:
 
 
 class LogParameters(FlatParameters):
-    """Parameters whose steps of Adam have sizes relative to their values.
+    """Parameters whose Adam steps are proportional to their values.
 
     A step of a positive parameter (softplus of a raw value) is a step of its logarithm to first
-    order. A change of the period shifts the last period in the data by this change times the
-    number of periods. Steps of periods and frequencies are therefore divided by this number.
-    Equal steps of raw values give larger errors in holes.
+    order. A change of the period shifts the last cycle in the data by this change times the number
+    of cycles. Steps of periods and frequencies are therefore divided by the number of cycles. Equal
+    steps of raw values give larger errors in holes.
 
     ``cycles`` has the number of periods by the id of a parameter that is a period or a frequency.
     """

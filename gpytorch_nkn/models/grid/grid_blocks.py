@@ -51,8 +51,8 @@ def hole_blocks(
         missing: Mask of missing cells, ``n_1 x ... x n_P``.
         num_blocks: Largest B; it is 0 if nothing is missing or all blocks are too large.
         pattern: Missing cells to move; ``None`` for all.
-        near: Use positions near the hole, at least half of its sides apart, instead of positions
-            across the grid.
+        near: Use positions near the hole, at distances of half its sides or more, instead of
+            positions across the grid.
         seed: Determines the positions.
     """
     generator = torch.Generator().manual_seed(seed + 0x5EED)  # another stream of draws
@@ -91,7 +91,7 @@ def hole_blocks(
 
 
 def is_scattered(missing: np.ndarray) -> bool:
-    """Return whether neighbours along every dimension are missing about as if at random."""
+    """Return whether neighbours in every dimension are missing almost independently."""
     rare = missing if missing.mean() <= 0.5 else ~missing
     for dim in range(rare.ndim):
         first, second = np.moveaxis(rare, dim, 0)[:-1], np.moveaxis(rare, dim, 0)[1:]

@@ -49,7 +49,7 @@ from gpytorch_nkn.models.grid.grid_posterior import GridPosterior
 __all__ = ["KroneckerGridGP", "factor_diagonal", "factor_matrix"]
 
 _LEAST = 1e-9  # smallest variance without a warning from GPyTorch
-_LEAST_EXTRA = 1e-6  # differences of known variances, of transformed targets, that are rounded to 0
+_LEAST_EXTRA = 1e-6  # smaller differences of known variances are rounded to 0
 _MAX_ELEMENTS = 2**27  # largest number of tensor elements of a joint posterior
 
 
@@ -98,7 +98,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         outcome_transform: By default, standardise; ``None`` for no transform.
         tolerance: Relative residual of solves in predictions; ``None`` for 1e-6 (float32: 1e-4).
         max_iterations: Largest number of conjugate gradient iterations. If a residual then exceeds
-            ten tolerances, a :class:`NumericalWarning` is issued.
+            ten times the tolerance, a :class:`NumericalWarning` is issued.
 
     ``fit_gpytorch_mll`` trains the model by :func:`fit_grid_gp` and accepts its options. A custom
     loop minimises ``-model.log_marginal_likelihood()``. The model has no ``train_inputs``.
@@ -319,7 +319,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
     ) -> tuple[Tensor, Tensor]:
         """Predict means and variances ``... x T`` at selected cells, in units of the targets.
 
-        If more than 6,000 cells are missing, each variance takes a solve. Many variances can then
+        If more than 6,000 cells are missing, each variance needs a solve. Many variances can then
         be estimated from S draws of :meth:`sample`, with relative standard error ``sqrt(2 / S)``.
 
         Args:
@@ -435,7 +435,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
             size = X.shape[:-1].numel() * max(solved.system.inverse.numel(), X.size(-2))
             if size > _MAX_ELEMENTS:
                 raise ValueError(
-                    f"X must have few enough points for {_MAX_ELEMENTS} tensor elements, got "
+                    f"Points X must need at most {_MAX_ELEMENTS} tensor elements, got "
                     f"{X.size(-2)} points that need {size}; pass fewer at a time, or use predict "
                     "or sample for cells of the grid."
                 )
@@ -549,7 +549,8 @@ def factor_matrix(kernel: Kernel, x: Tensor) -> Tensor:
     """Compute the covariance ``... x n x n`` of coordinates ``n x c``, differentiable.
 
     For a stationary kernel and one column of equal steps, the first row determines the matrix. The
-    middle row is compared, because GPyTorch treats every kernel with a lengthscale as stationary.
+    middle row is checked against it, because GPyTorch treats every kernel with a lengthscale as
+    stationary.
     """
     n, eps, steps = x.size(0), torch.finfo(x.dtype).eps, x.diff(dim=0)
     regular = x.size(-1) == 1 and n > 2
@@ -569,6 +570,6 @@ def _is_small(difference: Tensor, scale: Tensor) -> bool:
 
 def factor_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
     """Compute the variances ``... x n`` of coordinates ``n x c``."""
-    # x has batch dimensions, or GPyTorch reads variances B x n as a matrix if B equals n
+    # if B equals n, GPyTorch reads variances B x n as a matrix unless x has a batch
     shape: torch.Size = kernel.batch_shape
     return kernel(x[(None,) * len(shape)], diag=True)

@@ -92,7 +92,7 @@ class SharedMapPath(SamplePath):
         self.ensemble_as_batch = ensemble_as_batch
 
     def __call__(self, values: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Transform the inputs and evaluate the path; another dtype would round the transform."""
+        """Transform inputs of the path's dtype, and evaluate the path."""
         if values.dtype != self.weight.dtype:
             raise TypeError(f"Inputs must have the dtype {self.weight.dtype}, got {values.dtype}.")
         return super().__call__(values, *args, **kwargs)
@@ -264,7 +264,7 @@ def _draw_of_inducing_values(
     prior_sampler: Callable[..., SamplePath],
     update_strategy: Callable[..., SamplePath],
 ) -> MatheronPath:
-    """Draw prior paths conditioned on draws of inducing values, in little time for many rows."""
+    """Draw prior paths conditioned on draws of inducing values, which is fast for many rows."""
     with delattr_ctx(model, "outcome_transform"):
         prior = prior_sampler(model=model, sample_shape=sample_shape)
         values = prior.forward(model.inducing_points)
@@ -367,7 +367,7 @@ def _update_of_tasks(
 
 
 class _OneMember(SamplePath):
-    """Path of a single model beside ensembles, whose draws have a dimension of one member."""
+    """Path of a single model in a list with ensembles; its draws have a dimension of one member."""
 
     def __init__(self, path: SamplePath):
         super().__init__()

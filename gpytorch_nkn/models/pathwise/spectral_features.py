@@ -103,9 +103,9 @@ def spectral_features(kernel: Kernel, *, num_inputs: int, num_outputs: int) -> S
     exact spectral measure of the kernel, using PyTorch's global random state. Each batch element
     has its own frequencies.
 
-    The features are unbiased, but the posterior variance of a single map has an error. It is large
-    for noise-free data and kernels with heavy spectral tails (rational quadratic kernels). More
-    features reduce the error. Models of this package use up to 16 maps.
+    The features are unbiased, but the posterior variance of a single map has an error. The error is
+    large for noise-free data and kernels with heavy spectral tails (rational quadratic kernels).
+    More features reduce the error. Models of this package use up to 16 maps.
 
     Args:
         kernel: A network, or a kernel that a network may contain. Inputs of linear kernels
@@ -323,8 +323,8 @@ class _PowerSeries:
         if isinstance(self._coefficients, str):
             if not is_stationary:
                 raise NotImplementedError(
-                    "The exponential of a non-stationary kernel has no random features; a "
-                    "polynomial has them."
+                    "The exponential of a non-stationary kernel has no random features, "
+                    "but a polynomial activation has."
                 )
             largest = float(incoming.max())  # powers have a Poisson distribution
             num_powers = math.ceil(largest + 10 * math.sqrt(largest)) + 20

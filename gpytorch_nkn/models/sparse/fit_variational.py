@@ -66,7 +66,7 @@ def fit_variational_gp(
     """Train a stochastic variational GP in place, by mini-batches; return it in eval mode.
 
     Exact GPs of random blocks of rows learn the hyperparameters first
-    (:func:`gpytorch_nkn.fit.fit_in_stages`), followed by L-BFGS steps on the bound of 10,000 rows.
+    (:func:`gpytorch_nkn.fit.fit_in_stages`), followed by L-BFGS steps on the bound for 10,000 rows.
     Every mini-batch then updates hyperparameters and inducing points by Adam, and the distribution
     of the inducing values by a natural gradient. After each epoch one pass over the rows computes
     the optimal distribution, in closed form for the Gaussian likelihood, and the exact bound. The
@@ -116,15 +116,15 @@ def fit_variational_gp(
     if not all(p.requires_grad for p in model.strategy._variational_distribution.parameters()):
         raise ValueError(
             "fit_variational_gp computes the distribution of the inducing values, but its "
-            "parameters are frozen: train them, too, by model.requires_grad_(True)."
+            "parameters are frozen: unfreeze them by model.requires_grad_(True)."
         )
     gp, inner = model.collapsed(), model.model
     warn_of_size(
         "VariationalNKNGP",
         gp.num_data,
         _USUAL_ROWS,
-        "each pass over all of them takes time in proportion to the rows and the square of the "
-        "number of inducing points; use fewer points, or a part of the rows.",
+        "the time of each pass over the rows is proportional to the square of the number of "
+        "inducing points; use fewer points, or a part of the rows.",
     )
     if epochs is None:
         steps = 0 if is_gaussian else _STEPS
@@ -371,7 +371,7 @@ class _State:
         self.fused = True
 
     def optimise_distribution(self) -> float:
-        """Take steps on all rows, which shrink if the bound falls; return the bound."""
+        """Take steps on all rows, with a smaller size if the bound decreases; return the bound."""
         value, sums = self.pass_over_rows()
         if self.best.state is None and not math.isfinite(value):
             raise RuntimeError("The evidence lower bound cannot be computed at the start.")
@@ -486,8 +486,8 @@ class _Gaussian(_State):
     def learn_on_subset(self) -> None:
         """Take L-BFGS steps on the bound of a subset of the rows.
 
-        Training on blocks lacks the bound's trace term, for which the noise must increase. Adam
-        would need many steps for this increase.
+        The bound has a trace term, which training on blocks lacks and which requires more noise.
+        Adam would need many steps to increase the noise.
         """
         gp, order = self.gp, permutation(self.gp.num_data, self.session.generator())
         rows = order[:_SUBSET_ROWS].to(gp.targets.device)

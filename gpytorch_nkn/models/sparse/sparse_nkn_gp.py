@@ -1,4 +1,4 @@
-"""Sparse GP for tables of many rows, with a kernel that learns its structure."""
+"""Sparse GP for tables with many rows, with a kernel that learns its structure."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class SparseNKNGP(InducingPointGP, FeatureGP):
         train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one variance per output.
         structure: A name, or a kernel to copy, as in :class:`NKNSingleTaskGP`.
         inducing_points: Points ``m x d`` (``... x m x d`` for a batch) in the space of transformed
-            inputs. A number, at most that of distinct rows, selects cluster centres.
+            inputs. An integer is the number of cluster centres, at most one per distinct row.
         learn_inducing_points: Train the inducing points.
         likelihood: ``None`` for a Gaussian likelihood with a weak log-normal prior on the noise
-            variance, at least a millionth of the variance of standardised outcomes.
+            variance, which is at least 1e-6 for standardised outcomes.
         mean_module, outcome_transform, input_transform: As in
             :class:`botorch.models.SingleTaskGP`.
         seed: Seed of the cluster centres, independent of the global random state.

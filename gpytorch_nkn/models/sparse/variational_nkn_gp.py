@@ -53,11 +53,12 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
     :func:`fit_variational_gp` trains a Gaussian distribution of the function's values at m inducing
     points by mini-batches. Use :class:`SparseNKNGP` for fewer rows with Gaussian noise.
 
-    All GPyTorch likelihoods of single rows are supported: for classes (``BernoulliLikelihood``,
-    ``SoftmaxLikelihood``), counts (``PoissonLikelihood``), outliers (``StudentTLikelihood``) and
-    fractions (``BetaLikelihood``), or your own. ``posterior(X)`` returns the posterior of the
-    latent functions, and ``predictive(X)`` the distribution of outcomes. Unlike the base class,
-    the model transforms the inputs once instead of in each mini-batch.
+    All GPyTorch likelihoods that factorise over rows are supported: for classes
+    (``BernoulliLikelihood``, ``SoftmaxLikelihood``), counts (``PoissonLikelihood``), outliers
+    (``StudentTLikelihood``) and fractions (``BetaLikelihood``), or your own. ``posterior(X)``
+    returns the posterior of the latent functions, and ``predictive(X)`` the distribution of
+    outcomes. Unlike the base class, the model transforms the inputs once instead of in each
+    mini-batch.
 
     Args:
         train_X: Inputs ``n x d``, preferably standardised or in the unit cube.
@@ -78,8 +79,8 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
     (``optimizer``, ``data_loader``) or another objective, BoTorch's optimisers train it.
 
     Raises:
-        TypeError: ``structure`` is neither a name nor a kernel, or ``likelihood`` is not a
-            likelihood of single rows.
+        TypeError: ``structure`` is neither a name nor a kernel, or ``likelihood`` does not
+            factorise over rows.
         ValueError: ``structure`` is an unknown name. Structure, inducing points or numbers of rows
             do not fit the data. An outcome is outside of the likelihood's support.
         NotImplementedError: There are several Gaussian outputs or a batch of data sets, or the
@@ -117,7 +118,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         of_rows = FixedNoiseGaussianLikelihood | MultitaskGaussianLikelihood
         if not isinstance(likelihood, Likelihood | None) or isinstance(likelihood, of_rows):
             raise TypeError(
-                "likelihood must be a GPyTorch likelihood of single rows, such as a "
+                "likelihood must be a GPyTorch likelihood that factorises over rows, such as a "
                 f"GaussianLikelihood or BernoulliLikelihood, got {type(likelihood).__name__}; "
                 "known variances of Gaussian noise belong in train_Yvar."
             )
@@ -127,9 +128,9 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         is_gaussian = likelihood is None or type(likelihood) is GaussianLikelihood
         if train_X.dim() != 2 or train_Y.dim() != 2 or (is_gaussian and train_Y.size(-1) != 1):
             raise NotImplementedError(
-                "VariationalNKNGP is for inputs n x d and one output n x 1, got shapes "
-                f"{tuple(train_X.shape)} and {tuple(train_Y.shape)}; for several outputs make one "
-                "model each and a botorch ModelListGP of them."
+                "VariationalNKNGP needs inputs n x d and one output n x 1, got shapes "
+                f"{tuple(train_X.shape)} and {tuple(train_Y.shape)}; several outputs need a "
+                "botorch ModelListGP with one model per output."
             )
         num_latents = int(getattr(likelihood, "num_features", train_Y.size(-1)))
         if not is_gaussian and isinstance(outcome_transform, _DefaultType):
@@ -201,7 +202,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         observation_noise: bool = False,
         posterior_transform: PosteriorTransform | None = None,
     ) -> Any:
-        """As in BoTorch; a tensor as ``observation_noise`` raises a NotImplementedError."""
+        """Return the posterior as in BoTorch; ``observation_noise`` cannot be a tensor."""
         if isinstance(observation_noise, Tensor):  # BoTorch would use the learned noise
             raise NotImplementedError(
                 "observation_noise must be True or False for a VariationalNKNGP, got a tensor."
@@ -227,7 +228,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         """Train by BoTorch's optimisers, if the objective is a variational one."""
         if not hasattr(mll, "num_data"):
             raise TypeError(
-                "A variational GP takes an objective such as VariationalELBO(model.likelihood, "
+                "A variational GP needs an objective such as VariationalELBO(model.likelihood, "
                 f"model.model, num_data=n), got an {type(mll).__name__}."
             )
         return _fit_fallback_approximate(mll, **options)

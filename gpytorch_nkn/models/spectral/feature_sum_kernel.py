@@ -1,4 +1,4 @@
-"""Sums of kernels of finitely many features."""
+"""Sums of kernels with finitely many features."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["FeatureSumKernel"]
 
 
 class FeatureSumKernel(FeatureKernel):
-    """Sum of kernels of finitely many features, with concatenated features."""
+    """Sum of kernels with finitely many features, which are concatenated."""
 
     kernels: Any
 

@@ -1,4 +1,4 @@
-"""Training of a GP of frequency pairs, with early stopping by held-out rows."""
+"""Training of a SpectralGP, with early stopping by held-out rows."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def fit_spectral_gp(
     seed: int = 0,
     progress: bool = True,
 ) -> SpectralGP:
-    """Train a GP of frequency pairs in place; return it in eval mode.
+    """Train a SpectralGP in place; return it in eval mode.
 
     Frequencies can fit noise. An RBF kernel with a lengthscale per column is therefore trained
     first, and the frequencies start from its spectral density. L-BFGS then trains both kernels with

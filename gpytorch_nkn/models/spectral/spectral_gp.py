@@ -44,8 +44,8 @@ class SpectralGP(FeatureGP):
     are independent, each with its own kernel.
 
     Use it for tables of thousands of rows, where learned frequencies across columns predict better
-    than an RBF kernel with inducing points. With fewer rows the gain is small. Learning frequencies
-    matters more than pairing them (``stationary=True``).
+    than an RBF kernel with inducing points. With fewer rows the gain is small. Single frequencies
+    (``stationary=True``) give most of the gain.
 
     Args:
         train_X: Inputs ``... x n x d``, preferably in the unit cube.
@@ -161,7 +161,7 @@ class SpectralGP(FeatureGP):
 
     @property
     def _kernels(self) -> Any:
-        """RBF kernel, as is or with inducing points, if any, and the kernel of pairs."""
+        """RBF kernel (with inducing points or without), if any, and the kernel of pairs."""
         kernel = self.covar_module
         if isinstance(kernel, NeuralKernelNetwork):
             kernel = kernel.primitives[0]

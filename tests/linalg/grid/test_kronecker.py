@@ -69,7 +69,7 @@ def test_rounding_is_no_reason_to_reject_a_singular_factor():
 
 
 def test_an_indefinite_factor_is_named_with_its_eigenvalues():
-    with pytest.raises(NotPSDError, match=r"Factor 1 .* eigenvalues reach from -1 to 2\."):
+    with pytest.raises(NotPSDError, match=r"Factor 1 .* eigenvalues range from -1 to 2\."):
         KroneckerEigen([torch.eye(3), torch.diag(torch.tensor([2.0, -1.0]))])
     batch = torch.stack([torch.eye(2), -torch.eye(2)])
     with pytest.raises(NotPSDError, match="Factor 0 .* from -1 to 1"):
