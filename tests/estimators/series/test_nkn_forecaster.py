@@ -531,7 +531,7 @@ TIME, SERIES = seasonal_series(10)
         (TIME, np.where(TIME == 4, np.nan, SERIES), ValueError, "y contains 1 NaN.*position 4"),
         (np.where(TIME == 2, np.inf, TIME), SERIES, ValueError, "x contains 1 NaN or infinite"),
         (TIME[:2], SERIES[:2], ValueError, "at least 3 points, got 2"),
-        (TIME, SERIES[:9], ValueError, "one length, got 10 and 9"),
+        (TIME, SERIES[:9], ValueError, "same length, got 10 and 9"),
         (TIME, np.full(10, 7.0), ValueError, r"constant \(7.0\)"),
         (np.ones(10), SERIES, ValueError, "have the same time"),
         (np.ones((10, 2)), SERIES, ValueError, r"one column of times, got shape \(10, 2\)"),
