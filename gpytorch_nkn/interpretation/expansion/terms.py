@@ -122,7 +122,7 @@ def evaluate_groups(
     parts: list[list[Tensor]] = [[] for _ in groups]
     shapes = x1.shape[:-2], x2.shape[:-2], *{factor.batch_shape for factor in uses}
     entries = (1 if diag else x2.size(-2)) * torch.broadcast_shapes(*shapes).numel()
-    rows = max(1, _STRIP_BYTES // (8 * entries * (len(shared) + 3)))
+    rows = max(1, _STRIP_BYTES // (8 * max(1, entries) * (len(shared) + 3)))
     for start in range(0, x1.size(-2), rows):
         stop, values = min(start + rows, x1.size(-2)), dict[Kernel, Tensor]()
         left, right = x1[..., start:stop, :], x2[..., start:stop, :] if diag else x2

@@ -18,6 +18,7 @@ from gpytorch.kernels import (
 )
 
 from gpytorch_nkn.interpretation import expand
+from gpytorch_nkn.interpretation.expansion import evaluate_groups
 from gpytorch_nkn.kernels import (
     BivariateComplexExponentialKernel,
     CenteredLinearKernel,
@@ -348,6 +349,13 @@ class _Doubling(Layer):
 
     def forward(self, values):
         return 2 * values
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (0, 4, 2)])
+def test_groups_have_empty_matrices_without_points_or_without_a_batch(shape):
+    terms = expand(RBFKernel()).terms
+    x = torch.rand(3, 2)
+    assert evaluate_groups([terms], x, torch.rand(shape)).numel() == 0
 
 
 def test_errors():
