@@ -63,6 +63,11 @@ class FeaturePredictionStrategy(BatchPredictionStrategy, LinearPredictionStrateg
         DefaultPredictionStrategy.__init__(
             self, train_inputs, train_prior_dist, train_labels, likelihood
         )
+        if self.lik_train_train_covar is train_prior_dist.lazy_covariance_matrix:  # without noise
+            raise ValueError(
+                "Known noise variances must have the shape of the training targets, "
+                f"{tuple(train_labels.shape)}, got {tuple(self.likelihood.noise.shape)}."
+            )
 
     def exact_prediction(
         self, test_mean: Tensor, test_test_covar: Any, test_train_covar: Any

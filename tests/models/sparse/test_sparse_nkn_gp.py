@@ -6,6 +6,7 @@ from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import Warp
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.utils.warnings import GPInputWarning
 from torch.distributions import MultivariateNormal
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
@@ -127,6 +128,17 @@ def test_gradient_reaches_a_transform_that_learns():
         raw.data -= sign * step
     assert found.item() == pytest.approx((values[0] - values[1]) / (2 * step), rel=1e-4)
     assert abs(found.item()) > 1e-2
+
+
+def test_known_noise_of_other_data_is_an_error_until_it_is_set():
+    x, y = data(n=40)
+    model = SparseNKNGP(x, y, torch.full_like(y, 0.01), structure=network(), inducing_points=8)
+    model.set_train_data(x[:30], model.train_targets[:30], strict=False)
+    match = r"must have the shape of the training targets, \(30,\), got \(40,\)"
+    with pytest.warns(GPInputWarning), pytest.raises(ValueError, match=match):
+        model.posterior(x)
+    model.likelihood.noise_covar.noise = model.likelihood.noise[:30]
+    assert model.posterior(x).variance.shape == (40, 1)
 
 
 def test_all_points_as_inducing_points_give_the_exact_gp():
