@@ -137,7 +137,7 @@ def check_support(name: str, targets: Tensor, likelihood: Likelihood, shape: tor
         reason = str(error).partition(", but found")[0]  # PyTorch appends all values
     if reason:
         raise ValueError(
-            f"{name} must contain outcomes that the likelihood allows, got values from "
+            f"{name} must hold outcomes that the likelihood allows, got values from "
             f"{targets.min():.4g} to {targets.max():.4g} for {type(likelihood).__name__}: {reason}."
         )
 
