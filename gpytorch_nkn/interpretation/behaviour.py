@@ -12,8 +12,8 @@ from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from torch import Tensor
 
-from gpytorch_nkn.interpretation.expansion import Term, columns_of, period_of
-from gpytorch_nkn.kernels import role_of
+from gpytorch_nkn.interpretation.expansion import Term, period_of
+from gpytorch_nkn.kernels import columns_of, role_of
 
 __all__ = ["Behaviour", "Geometry", "Role", "behaviours_of", "roles_of"]
 

@@ -1,6 +1,6 @@
 """Kernels, and networks of kernels."""
 
-from gpytorch_nkn.kernels.algebra import same_columns as same_columns
+from gpytorch_nkn.kernels.algebra import columns_of as columns_of
 from gpytorch_nkn.kernels.batch_kernel import (
     BatchKernel as BatchKernel,
     expand_kernel_batch as expand_kernel_batch,

@@ -14,6 +14,7 @@ from torch import Tensor
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
 
 __all__ = [
+    "columns_of",
     "cosine_of_exponential",
     "gpytorch_linear",
     "gpytorch_periodic",
@@ -24,7 +25,6 @@ __all__ = [
     "multiply_rbf",
     "periodic_terms",
     "rbf_for_rational_quadratic",
-    "same_columns",
     "unit_linear",
     "unit_variance",
 ]
@@ -54,7 +54,9 @@ def periodic_terms(kernel: Kernel) -> tuple[Tensor, Kernel] | None:
     """
     if not _is_single(kernel, kernel.lengthscale):
         return None
-    zero_mean = ZeroMeanPeriodicKernel(batch_shape=kernel.batch_shape, active_dims=_columns(kernel))
+    zero_mean = ZeroMeanPeriodicKernel(
+        batch_shape=kernel.batch_shape, active_dims=columns_of(kernel)
+    )
     zero_mean.to(kernel.lengthscale)
     zero_mean.lengthscale = kernel.lengthscale.detach()
     zero_mean.period_length = kernel.period_length.detach()
@@ -63,7 +65,7 @@ def periodic_terms(kernel: Kernel) -> tuple[Tensor, Kernel] | None:
 
 def linear_per_column(kernel: Kernel) -> list[Kernel] | None:
     """Return one linear kernel per column, whose sum is ``kernel``; None for a single column."""
-    columns = _columns(kernel)
+    columns = columns_of(kernel)
     if columns is None or len(columns) == 1:
         return None
     parts = []
@@ -79,7 +81,7 @@ def linear_per_column(kernel: Kernel) -> list[Kernel] | None:
 
 def multiply_rbf(first: Kernel, second: Kernel) -> Kernel | None:
     """Multiply RBF kernels by adding their inverse squared lengthscales in each column."""
-    columns = _columns(first), _columns(second)
+    columns = columns_of(first), columns_of(second)
     if columns[0] == columns[1]:
         merged = columns[0]
         inverse_squares = _inverse_squares(first) + _inverse_squares(second)
@@ -113,7 +115,7 @@ def _with_positive_constraints(kernel: Kernel) -> Kernel:
 
 
 def _inverse_squares(kernel: Kernel) -> Tensor:
-    columns = _columns(kernel)
+    columns = columns_of(kernel)
     value = kernel.lengthscale.detach().square().reciprocal()
     return value if columns is None else value.expand(*value.shape[:-1], len(columns))
 
@@ -126,7 +128,7 @@ def _scatter(inverse_squares: Tensor, dims: tuple[int, ...], merged: tuple[int, 
 
 def multiply_periodic(first: Kernel, second: Kernel) -> Kernel | None:
     """Multiply kernels exp(-2 sin^2(pi d / p) / l) with equal periods by adding 1 / l."""
-    if not same_columns(first, second) or not _equal(first.period_length, second.period_length):
+    if not _same_columns(first, second) or not _equal(first.period_length, second.period_length):
         return None
     return _with_added_rates(first, second)
 
@@ -140,14 +142,14 @@ def _with_added_rates(first: Kernel, second: Kernel) -> Kernel:
 def multiply_matern(first: Kernel, second: Kernel) -> Kernel | None:
     """Multiply one-dimensional kernels exp(-d / l) by adding 1 / l; None unless nu is 1/2."""
     single = _is_single(first, first.lengthscale) and _is_single(second, second.lengthscale)
-    if not (first.nu == second.nu == 0.5 and single and same_columns(first, second)):
+    if not (first.nu == second.nu == 0.5 and single and _same_columns(first, second)):
         return None
     return _with_added_rates(first, second)
 
 
 def multiply_rational_quadratic(first: Kernel, second: Kernel) -> Kernel | None:
     """Multiply kernels (1 + d^2 / 2 a l^2)^-a with equal a l^2 by adding the exponents."""
-    if not same_columns(first, second):
+    if not _same_columns(first, second):
         return None
     tails = [k.alpha.detach()[..., None] * k.lengthscale.detach().square() for k in (first, second)]
     if not _equal(*tails):
@@ -158,10 +160,10 @@ def multiply_rational_quadratic(first: Kernel, second: Kernel) -> Kernel | None:
     return merged
 
 
-def same_columns(first: Kernel, second: Kernel) -> bool:
+def _same_columns(first: Kernel, second: Kernel) -> bool:
     """Return whether two kernels have equal ``active_dims`` and parameter shapes."""
     shapes = [[tuple(p.shape) for p in kernel.parameters()] for kernel in (first, second)]
-    return _columns(first) == _columns(second) and shapes[0] == shapes[1]
+    return columns_of(first) == columns_of(second) and shapes[0] == shapes[1]
 
 
 def _equal(first: Tensor, second: Tensor) -> bool:
@@ -171,7 +173,7 @@ def _equal(first: Tensor, second: Tensor) -> bool:
 
 def _is_single(kernel: Kernel, parameter: Tensor) -> bool:
     """Return whether the kernel has one active column and one value of the parameter."""
-    columns = _columns(kernel)
+    columns = columns_of(kernel)
     return parameter.size(-1) == 1 and columns is not None and len(columns) == 1
 
 
@@ -180,7 +182,8 @@ def _entry(parameter: Tensor, index: int) -> Tensor:
     return parameter.detach()[..., [index if parameter.size(-1) > 1 else 0]]
 
 
-def _columns(kernel: Kernel) -> tuple[int, ...] | None:
+def columns_of(kernel: Kernel) -> tuple[int, ...] | None:
+    """Return the input columns of a kernel, None for all."""
     return None if kernel.active_dims is None else tuple(kernel.active_dims.tolist())
 
 

@@ -1,7 +1,7 @@
 """Expansion of a kernel into products of primitives, and approximation by simpler kernels."""
 
 from gpytorch_nkn.interpretation.expansion.expand import expand, expand_source
-from gpytorch_nkn.interpretation.expansion.factors import columns_of, period_of
+from gpytorch_nkn.interpretation.expansion.factors import period_of
 from gpytorch_nkn.interpretation.expansion.simplify import Simplification, simplify, words_of
 from gpytorch_nkn.interpretation.expansion.terms import (
     Expansion,
@@ -14,7 +14,6 @@ __all__ = [
     "Expansion",
     "Simplification",
     "Term",
-    "columns_of",
     "evaluate_groups",
     "expand",
     "expand_source",

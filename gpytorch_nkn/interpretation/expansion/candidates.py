@@ -15,7 +15,6 @@ from linear_operator import to_dense
 from torch import Tensor
 
 from gpytorch_nkn.interpretation.expansion.expand import expand_source
-from gpytorch_nkn.interpretation.expansion.factors import columns_of, name_of
 from gpytorch_nkn.interpretation.expansion.terms import (
     Term,
     constant_kernel,
@@ -23,7 +22,14 @@ from gpytorch_nkn.interpretation.expansion.terms import (
     group_terms,
 )
 from gpytorch_nkn.interpretation.source import FittedGP
-from gpytorch_nkn.kernels import NeuralKernelNetwork, own_spec, role_of, spec_of
+from gpytorch_nkn.kernels import (
+    NeuralKernelNetwork,
+    columns_of,
+    own_spec,
+    role_of,
+    short_name,
+    spec_of,
+)
 from gpytorch_nkn.layers import Layer, Linear, Product
 
 __all__ = [
@@ -63,7 +69,7 @@ class Part:
     @property
     def name(self) -> str:
         """Short names of the families, such as ``PER*RBF``."""
-        return "*".join(sorted(map(name_of, self.factors))) or "constant"
+        return "*".join(sorted(map(short_name, self.factors))) or "constant"
 
 
 def as_gpytorch(kernel: Kernel, input_dim: int, zero_mean: bool = False) -> Kernel | None:
@@ -232,7 +238,7 @@ def _factor_key(kernel: Kernel) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
     if role_of(kernel) == "periodic":
         logs = kernel.period_length.detach().double().log().flatten() / _PERIOD_STEP
         periods = tuple(logs.round().int().tolist())
-    return name_of(kernel), columns_of(kernel) or (), periods
+    return short_name(kernel), columns_of(kernel) or (), periods
 
 
 @torch.no_grad()

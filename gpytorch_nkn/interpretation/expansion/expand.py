@@ -15,12 +15,7 @@ from torch import Tensor
 
 from gpytorch_nkn._devices import permutation
 from gpytorch_nkn.fit import check_counts, check_flags
-from gpytorch_nkn.interpretation.expansion.factors import (
-    Columns,
-    ProductRules,
-    on_columns,
-    real_part,
-)
+from gpytorch_nkn.interpretation.expansion.factors import Columns, ProductRules, on_columns
 from gpytorch_nkn.interpretation.expansion.polynomial import (
     Bounds,
     Polynomials,
@@ -36,7 +31,13 @@ from gpytorch_nkn.interpretation.expansion.terms import (
 )
 from gpytorch_nkn.interpretation.source import FittedGP, Source, source_of
 from gpytorch_nkn.interpretation.units import Units
-from gpytorch_nkn.kernels import ComplexKernel, NeuralKernelNetwork, least_columns, own_spec
+from gpytorch_nkn.kernels import (
+    ComplexKernel,
+    NeuralKernelNetwork,
+    columns_of,
+    least_columns,
+    own_spec,
+)
 from gpytorch_nkn.layers import Operation, operation_of
 
 __all__ = ["expand", "expand_source", "with_posterior_shares"]
@@ -61,7 +62,7 @@ def expand(
     Networks are polynomials of their primitives with non-negative coefficients (theorem 3), and so
     are sums, products and scaled kernels. The coefficients are computed layer by layer. They are
     exact except for dropped terms: shares below 1e-12 in every unit, terms beyond ``max_terms``,
-    and the tails of exponentials.
+    and the tails of exponentials. A network with a complex-valued primitive is one factor.
 
     Args:
         kernel: A kernel, a fitted ExactGP (including SingleTaskGP), or an estimator of this
@@ -122,7 +123,6 @@ class _Builder:
             (p for p in source.kernel.parameters() if p.is_floating_point()), self.sample
         )
         self.atoms: list[Kernel] = []
-        self.is_complex: list[bool] = []
         self._diagonals: list[Tensor] = []  # each ... x S
         self._indices: dict[object, int] = {}
         self._products: dict[Kernel, list[list[Kernel]]] = {}
@@ -144,10 +144,12 @@ class _Builder:
         if type(kernel) is ProductKernel:
             return self._of_products([list(kernel.kernels)], columns)
         if isinstance(kernel, NeuralKernelNetwork):
+            if any(isinstance(primitive, ComplexKernel) for primitive in kernel.primitives):
+                return self._atom(kernel, columns)
             return self._of_network(kernel, columns)
         spec = own_spec(kernel)
         if spec is None or spec.products is None:
-            return self._atom(kernel, columns, is_complex=False)
+            return self._atom(kernel, columns)
         if kernel not in self._products:  # cached, because kernels are compared by identity
             self._products[kernel] = spec.products(kernel)
         return self._of_products(self._products[kernel], columns)
@@ -161,13 +163,7 @@ class _Builder:
         return stack(parts).total()
 
     def _of_network(self, network: NeuralKernelNetwork, columns: Columns) -> Polynomials:
-        parts = [
-            self._atom(primitive, _pick(columns, primitive), is_complex=True)
-            if isinstance(primitive, ComplexKernel)
-            else self.of(primitive, columns)
-            for primitive in network.primitives
-        ]
-        stage = primitives = stack(parts)
+        stage = primitives = stack([self.of(part, columns) for part in network.primitives])
         layers: list[Any] = list(network.layers)
         for number, layer in enumerate(layers, start=1):
             if network.skip and number == len(network.layers):
@@ -188,45 +184,23 @@ class _Builder:
                     f"Layers of type {type(layer).__name__} cannot be expanded: register the class "
                     "by gpytorch_nkn.layers.register_layer."
                 )
-        return self._take_real_part(stage.prune(self.bounds))
+        return stage.prune(self.bounds)
 
-    def _take_real_part(self, polynomial: Polynomials) -> Polynomials:
-        """Replace every product of complex kernels by one real kernel."""
-        exponents = polynomial.exponents
-        indices = np.flatnonzero(self.is_complex[: exponents.shape[1]]).tolist()
-        if not exponents[:, indices].any():
-            return polynomial
-        real = exponents.copy()
-        real[:, indices] = 0
-        for number, powers in enumerate(exponents[:, indices].tolist()):
-            factors = [
-                self.atoms[i] for i, n in zip(indices, powers, strict=True) for _ in range(n)
-            ]
-            if factors:
-                key = ("real", *factors)
-                if key not in self._indices:
-                    self._indices[key] = self._add(real_part(factors), is_complex=False)
-                i = self._indices[key]
-                real = np.pad(real, ((0, 0), (0, max(0, i + 1 - real.shape[1]))))
-                real[number, i] += 1
-        return Polynomials(real, polynomial.weights)
-
-    def _atom(self, kernel: Kernel, columns: Columns, is_complex: bool) -> Polynomials:
-        key = (kernel, columns, is_complex)
+    def _atom(self, kernel: Kernel, columns: Columns) -> Polynomials:
+        key = (kernel, columns)
         if key not in self._indices:
-            self._indices[key] = self._add(on_columns(kernel, columns), is_complex)
+            self._indices[key] = len(self.atoms)
+            self._add(on_columns(kernel, columns))
         return monomial(self._indices[key], self.like)
 
-    def _add(self, kernel: Kernel, is_complex: bool) -> int:
+    def _add(self, kernel: Kernel) -> None:
         if self.source.inputs is None and not kernel.is_stationary:
             raise ValueError(
                 f"The diagonal of a {type(kernel).__name__} depends on the input: pass x, the "
                 "inputs over which shares are averaged."
             )
         self.atoms.append(kernel)
-        self.is_complex.append(is_complex)
         self._diagonals.append(kernel(self.sample, diag=True).clamp_min(0).to(self.like))
-        return len(self.atoms) - 1
 
     def _sizes(self, exponents: np.ndarray) -> Tensor:
         """Return mean diagonals of monomials ``... x M``."""
@@ -293,9 +267,8 @@ def _check_inputs(kernel: Kernel, inputs: Tensor) -> None:
 
 def _pick(columns: Columns, kernel: Kernel) -> Columns:
     """Return the input columns that a kernel selects among ``columns``."""
-    if kernel.active_dims is None:
+    if (picked := columns_of(kernel)) is None:
         return columns
-    picked = tuple(kernel.active_dims.tolist())
     return picked if columns is None else tuple(columns[i] for i in picked)
 
 

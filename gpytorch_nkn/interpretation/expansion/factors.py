@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from copy import deepcopy
 from functools import cache
 from typing import Any
@@ -14,28 +13,9 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from gpytorch_nkn.interpretation.units import Units, three_digits
-from gpytorch_nkn.kernels import (
-    ComplexExponentialKernel,
-    NeuralKernelNetwork,
-    own_spec,
-    role_of,
-    same_columns,
-    short_name,
-    spec_of,
-)
-from gpytorch_nkn.layers import Product
+from gpytorch_nkn.kernels import columns_of, own_spec, role_of, short_name, spec_of
 
-__all__ = [
-    "ProductRules",
-    "columns_of",
-    "combine",
-    "label_of",
-    "name_of",
-    "on_columns",
-    "period_of",
-    "real_part",
-    "rewrite",
-]
+__all__ = ["ProductRules", "combine", "label_of", "on_columns", "period_of", "rewrite"]
 
 Columns = tuple[int, ...] | None
 
@@ -48,37 +28,6 @@ def on_columns(kernel: Kernel, columns: Columns) -> Kernel:
     device = kernel.device if any(True for _ in kernel.parameters()) else None
     copy.active_dims = None if columns is None else torch.tensor(columns, device=device)
     return copy
-
-
-def columns_of(kernel: Kernel) -> Columns:
-    """Return the input columns of a kernel, None for all."""
-    if kernel.active_dims is not None:
-        return tuple(kernel.active_dims.tolist())
-    if not isinstance(kernel, NeuralKernelNetwork):
-        return None
-    parts = [columns_of(primitive) for primitive in kernel.primitives]  # see real_part
-    selected = [column for columns in parts for column in columns or ()]
-    return None if None in parts else tuple(sorted(set(selected)))
-
-
-def real_part(kernels: Sequence[Kernel]) -> Kernel:
-    """Return the real part of a product of complex kernels."""
-    if len(kernels) == 1:
-        return kernels[0]
-    first = kernels[0]
-    if all(type(k) is ComplexExponentialKernel and same_columns(first, k) for k in kernels):
-        merged = deepcopy(first)
-        total: Tensor = sum(k.frequency.detach() for k in kernels)
-        merged.frequency = torch.nn.Parameter(total)
-        return merged
-    return NeuralKernelNetwork(list(kernels), [Product(len(kernels), 1)])
-
-
-def name_of(kernel: Kernel) -> str:
-    """Return the short name of a kernel."""
-    if isinstance(kernel, NeuralKernelNetwork) and len(kernel.layers) == 1:  # see real_part
-        return f"Re({'*'.join(name_of(primitive) for primitive in kernel.primitives)})"
-    return short_name(kernel)
 
 
 def period_of(kernel: Kernel) -> Tensor | None:
@@ -97,12 +46,12 @@ def label_of(kernel: Kernel, units: Units) -> str:
         which = f"[{', '.join(names) if len(names) <= _MAX_NAMES else f'{len(names)} columns'}]"
     if role_of(kernel) == "step":
         ends = {units.position(float(v), inputs[0]) for v in kernel.location.detach().flatten()}
-        return f"{name_of(kernel)}{which}({' to '.join(sorted(ends))})"
+        return f"{short_name(kernel)}{which}({' to '.join(sorted(ends))})"
     spec, values = spec_of(kernel), period_of(kernel)
     if spec is not None and spec.role == "smooth":
         values = spec.first(kernel, "lengthscale")
     if values is None:
-        return name_of(kernel) + which
+        return short_name(kernel) + which
     values = values[..., 0, :].expand(*values.shape[:-2], len(inputs))
     parts = [units.length(values[..., i], column) for i, column in enumerate(inputs)]
     if len(set(parts)) == 1:
@@ -111,7 +60,7 @@ def label_of(kernel: Kernel, units: Units) -> str:
         scales = values.new_tensor(units.x_scale[list(inputs)])
         lengths = (values * scales).flatten()
         parts = [f"{three_digits(float(lengths.min()))} to {three_digits(float(lengths.max()))}"]
-    return f"{name_of(kernel)}{which}({', '.join(parts)})"
+    return f"{short_name(kernel)}{which}({', '.join(parts)})"
 
 
 class ProductRules:

@@ -33,11 +33,11 @@ from gpytorch_nkn.interpretation.expansion.candidates import (
     shorter,
 )
 from gpytorch_nkn.interpretation.expansion.expand import expand_source, with_posterior_shares
-from gpytorch_nkn.interpretation.expansion.factors import columns_of, label_of, period_of
+from gpytorch_nkn.interpretation.expansion.factors import label_of, period_of
 from gpytorch_nkn.interpretation.expansion.terms import Term
 from gpytorch_nkn.interpretation.source import FittedGP, check_one_output, fitted_gp
 from gpytorch_nkn.interpretation.units import Units, three_digits
-from gpytorch_nkn.kernels import role_of, spec_of
+from gpytorch_nkn.kernels import columns_of, role_of, spec_of
 from gpytorch_nkn.linalg import gaussian_negative_log_likelihood
 
 __all__ = ["Simplification", "simplify", "words_of"]

@@ -13,8 +13,9 @@ from gpytorch.kernels import ConstantKernel, Kernel, ProductKernel
 from linear_operator import to_dense
 from torch import Tensor
 
-from gpytorch_nkn.interpretation.expansion.factors import columns_of, label_of, name_of
+from gpytorch_nkn.interpretation.expansion.factors import label_of
 from gpytorch_nkn.interpretation.units import Units
+from gpytorch_nkn.kernels import columns_of, short_name
 
 __all__ = ["Expansion", "Term"]
 
@@ -47,7 +48,7 @@ class Term:
     @property
     def signature(self) -> tuple[str, ...]:
         """Sorted short names of the factors with their columns."""
-        parts = [(name_of(factor), columns_of(factor)) for factor in self.factors]
+        parts = [(short_name(factor), columns_of(factor)) for factor in self.factors]
         return tuple(sorted(n if dims is None else f"{n}{list(dims)}" for n, dims in parts))
 
     @property
@@ -155,7 +156,7 @@ def labels_of(factors: Iterable[Kernel], units: Units) -> dict[Kernel, str]:
     for factor, label in labels.items():
         if alike[label] > 1:
             occurrences[label] += 1
-            name = name_of(factor)
+            name = short_name(factor)
             labels[factor] = f"{name}#{occurrences[label]}{label.removeprefix(name)}"
     return labels
 
@@ -164,7 +165,7 @@ def make_term(
     weight: Tensor, factors: Sequence[Kernel], share: Tensor, labels: Mapping[Kernel, str]
 ) -> Term:
     """Return a term with its label; weight and share are numbers without a batch."""
-    ordered = sorted(factors, key=lambda factor: (name_of(factor), labels[factor]))
+    ordered = sorted(factors, key=lambda factor: (short_name(factor), labels[factor]))
     powers = Counter(ordered).items()
     parts = [labels[factor] + (f"^{power}" if power > 1 else "") for factor, power in powers]
     label = "*".join(parts) or "constant"
