@@ -23,6 +23,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import ConstantMean, LinearMean, Mean, ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
+from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
 from gpytorch.module import Module
 from gpytorch.priors import Prior
 from linear_operator import to_linear_operator
@@ -32,6 +33,7 @@ from torch import Tensor
 
 from gpytorch_nkn.fit import GAUSSIAN_LIKELIHOODS, check_flags, evaluating, options_of
 from gpytorch_nkn.kernels import (
+    BatchPredictionStrategy,
     FeatureKernel,
     categorical_columns,
     check_codes,
@@ -388,8 +390,15 @@ class ExactModel(BaseGP):
         """Return prior mean and covariances at transformed inputs.
 
         One kernel call repeats the training inputs for every batch of test points; for many
-        batches, two calls are cheaper. Covariances between many test points are lazy.
+        batches, two calls are cheaper. Covariances between many test points are lazy. Strategies of
+        other kernels, such as LinearKernel, need the covariances that GPyTorch makes.
         """
+        strategy = self.prediction_strategy
+        accepts_dense = isinstance(strategy, BatchPredictionStrategy)
+        if not accepts_dense and type(strategy) is not DefaultPredictionStrategy:
+            return super()._get_test_prior_mean_and_covariances(  # type: ignore[misc]
+                (train,), (test,)
+            )
         values = self._values
         shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
         if test.size(-2) > FEW_POINTS:

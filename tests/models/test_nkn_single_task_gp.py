@@ -9,7 +9,7 @@ from botorch.models.transforms import Normalize
 from botorch.models.transforms.input import AppendFeatures
 from botorch.optim.utils import sample_all_priors
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import RBFKernel, RQKernel, ScaleKernel
+from gpytorch.kernels import LinearKernel, RBFKernel, RFFKernel, RQKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -17,7 +17,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import NETWORKS
-from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
+from gpytorch_nkn.models import NKNSingleTaskGP, SpectralGP, StructureEnsembleGP
 from tests.kernels.contract import trace
 from tests.models.small_models import STRUCTURES, data, moved, structure_of
 
@@ -208,6 +208,26 @@ def test_predictions_can_be_traced(structure, outputs):
         for number in (4, 7):
             points = torch.rand(number, columns)
             torch.testing.assert_close(traced(points), moments(model, points))
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [LinearKernel(), ScaleKernel(RFFKernel(20, num_dims=2)).double()],
+    ids=["linear", "features"],
+)
+@pytest.mark.parametrize("cls", [NKNSingleTaskGP, SpectralGP])
+def test_kernels_with_prediction_strategies_of_gpytorch_equal_dense_algebra(cls, kernel):
+    x, y = data()
+    model = cls(x, y[:, :1])
+    model.covar_module = deepcopy(kernel)
+    model, at = model.eval(), torch.rand(5, 2)
+    noise = model.likelihood.noise.detach()
+    mean, covariance = by_hand(model, x, y[:, 0], noise, at)
+    posterior = model.posterior(at)
+    torch.testing.assert_close(posterior.mean[:, 0], mean)
+    torch.testing.assert_close(
+        posterior.variance[:, 0], covariance.diagonal(), rtol=1e-4, atol=1e-6
+    )
 
 
 class Trended(NKNSingleTaskGP):
