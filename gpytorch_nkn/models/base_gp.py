@@ -29,7 +29,7 @@ from gpytorch.priors import Prior
 from linear_operator import to_linear_operator
 from linear_operator.operators import BlockDiagLinearOperator, LinearOperator
 from linear_operator.settings import cholesky_jitter
-from torch import Tensor
+from torch import Tensor, nn
 
 from gpytorch_nkn.fit import GAUSSIAN_LIKELIHOODS, check_flags, evaluating, options_of
 from gpytorch_nkn.kernels import (
@@ -76,9 +76,12 @@ TRAINERS: dict[type[Model], Callable[..., Any]] = {}
 
 
 def trains(
-    model_class: type[M],
+    model_class: type[M], **parts: type[nn.Module]
 ) -> Callable[[Callable[Concatenate[M, P], R]], Callable[Concatenate[M, P], R]]:
-    """Register the trainer of a model class; it rejects other models and enables gradients."""
+    """Register the trainer of a model class; it rejects other models and enables gradients.
+
+    It also rejects models with ``parts`` of another class, which a user may have assigned.
+    """
 
     def register(trainer: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P], R]:
         @wraps(trainer)
@@ -88,6 +91,12 @@ def trains(
                 raise TypeError(
                     f"model must be a {model_class.__name__}, got {type(model).__name__}{advice}."
                 )
+            for name, kind in {"likelihood": Likelihood, **parts}.items():
+                if not isinstance(part := getattr(model, name), kind):
+                    raise TypeError(
+                        f"The {name} of a {model_class.__name__} must have the class "
+                        f"{kind.__name__}, as after construction, got {type(part).__name__}."
+                    )
             with torch.inference_mode(False), torch.enable_grad():
                 return trainer(model, *args, **options)
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
 from gpytorch.constraints import Interval
-from gpytorch.kernels import AdditiveKernel, Kernel
+from gpytorch.kernels import AdditiveKernel, Kernel, RBFKernel
 from gpytorch.means import LinearMean, Mean, ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
 from gpytorch.priors import LogNormalPrior
@@ -491,3 +491,21 @@ def test_any_mean_is_trained_or_rejected_by_name(trainer, make, device):
     moved = any(not torch.equal(value, before[name]) for name, value in mean.named_parameters())
     assert moved == (any(p.requires_grad for p in mean.parameters()))
     predictions(model)
+
+
+@pytest.mark.parametrize(
+    "cls, part",
+    [
+        (models.SparseNKNGP, "covar_module"),
+        (models.SpectralGP, "covar_module"),
+        (models.StructureEnsembleGP, "covar_module"),
+        (models.KroneckerGridGP, "likelihood"),
+        (models.VariationalNKNGP, "likelihood"),
+    ],
+)
+def test_parts_of_another_class_are_rejected_by_name(cls, part):
+    model = model_of(case_of(cls))()
+    setattr(model, part, RBFKernel() if part == "covar_module" else None)
+    got = "RBFKernel" if part == "covar_module" else "NoneType"
+    with pytest.raises(TypeError, match=f"of a {cls.__name__} must have the class .*, got {got}"):
+        TRAINERS[cls](model)

@@ -21,6 +21,7 @@ from gpytorch_nkn.fit import (
 )
 from gpytorch_nkn.models.averaging.member_warp import fit_warp, secant, warp_slope, warped
 from gpytorch_nkn.models.averaging.structure_ensemble_gp import StructureEnsembleGP
+from gpytorch_nkn.models.averaging.structure_kernel import StructureKernel
 from gpytorch_nkn.models.base_gp import trains
 
 __all__ = ["fit_structure_ensemble_gp"]
@@ -32,7 +33,7 @@ _CATEGORY_FACTOR = 4  # factor by which categorical columns increase the iterati
 _PRIOR_POINTS = 4.0
 
 
-@trains(StructureEnsembleGP)
+@trains(StructureEnsembleGP, covar_module=StructureKernel)
 def fit_structure_ensemble_gp(
     model: StructureEnsembleGP,
     *,

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.module import Module
 from torch import Tensor
 from torch.nn.functional import softplus
@@ -98,7 +99,7 @@ class GridFit(Fit[GridRestart]):
     )
 
 
-@trains(KroneckerGridGP)
+@trains(KroneckerGridGP, likelihood=GaussianLikelihood)
 def fit_grid_gp(
     model: KroneckerGridGP,
     *,

@@ -31,6 +31,7 @@ from gpytorch_nkn.fit import (
 )
 from gpytorch_nkn.models.base_gp import trains
 from gpytorch_nkn.models.common import load_parts
+from gpytorch_nkn.models.inducing_points import InducingFeatureKernel
 from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
 
 __all__ = ["bound_loss", "check_start", "fit_sparse_gp", "learn_on_blocks", "maximize_bound"]
@@ -58,7 +59,7 @@ def learn_on_blocks(
     unbatched = y.dim() == 1 and x.dim() == 2
     has_known_noise = isinstance(likelihood, FixedNoiseGaussianLikelihood)
     # models of data with gradients cannot be copied
-    rows = Rows(x.detach(), y.detach(), likelihood.noise if has_known_noise else None)
+    rows = Rows(x.detach(), y.detach(), likelihood.noise_covar.noise if has_known_noise else None)
     if not unbatched and len(rows) > _BLOCK_ROWS:
         order = permutation(len(rows), session.generator())
         rows = rows[order[:_BLOCK_ROWS].to(y.device)]
@@ -80,7 +81,7 @@ def learn_on_blocks(
     session.interrupted = result.interrupted
 
 
-@trains(SparseNKNGP)
+@trains(SparseNKNGP, covar_module=InducingFeatureKernel)
 def fit_sparse_gp(
     model: SparseNKNGP,
     *,

@@ -48,7 +48,7 @@ _LEAST_GAIN = 1e-4  # smallest gain in mean log density that counts as an improv
 _SHORT = 0.15  # factor of the lengthscales of every second start
 
 
-@trains(SpectralGP)
+@trains(SpectralGP, spectral_kernel=NonStationarySpectralKernel)
 def fit_spectral_gp(
     model: SpectralGP,
     *,
