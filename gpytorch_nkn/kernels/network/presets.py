@@ -42,6 +42,7 @@ __all__ = [
     "optimization",
     "pairs",
     "paper",
+    "start_in_unit_cube",
     "tabular",
     "with_outputscale",
 ]
@@ -103,6 +104,7 @@ _CATEGORIES = (1.0, 1.0)  # mode, and standard deviation of the logarithm
 # Start values for standardised inputs, one per copy of a primitive, because equal copies would stay
 # equal. The paper does not state its values. Short periods alias if inputs are learned.
 _LENGTHSCALES = (0.5, 2.0)
+_CONVEX, _UNIT_CUBE = 0.7, 0.3  # of single columns in convex combinations, also for the unit cube
 _PERIODS = (3.0, 6.0)
 
 # Start of the wiring, see _start_near_sum.
@@ -182,7 +184,7 @@ def optimization(input_dim: int, cat_dims: Iterable[int] | None, options: _Optio
     factors: list[Kernel] = []
     if columns.continuous:
         joint = MaternKernel(nu=2.5, batch_shape=batch_shape, **columns.over_continuous)
-        joint.lengthscale = 0.3 * math.sqrt(len(columns.continuous))
+        joint.lengthscale = _CONVEX * math.sqrt(len(columns.continuous))
         if options.priors:
             add_prior(joint, "lengthscale", dimension_scaled_prior(len(columns.continuous)))
         factors.append(joint)
@@ -238,6 +240,13 @@ def mixed_parts(
     return [first, categories, ProductKernel(second, factor)], [total]
 
 
+def start_in_unit_cube(kernel: Kernel) -> None:
+    """Set start values of a convex network of standardised inputs for the unit cube."""
+    for part in kernel.modules():
+        if isinstance(part, RBFKernel | MaternKernel):
+            part.lengthscale = _UNIT_CUBE / _CONVEX * part.lengthscale
+
+
 def with_outputscale(kernel: Kernel, batch_shape: torch.Size) -> Kernel:
     """Add an output scale, with a prior for standardised targets, to a network of unit variance.
 
@@ -269,11 +278,11 @@ def _categories(columns: _Columns, options: _Options, joint: bool = False) -> li
 
 
 def _single_columns(columns: _Columns, options: _Options) -> list[Kernel]:
-    """Create one kernel per column, for inputs in the unit cube."""
+    """Create one kernel per column, with priors for inputs in the unit cube."""
     kernels = _categories(columns, options)
     for column in columns.continuous:
         kernel = RBFKernel(batch_shape=options.batch_shape, **columns.over_one(column))
-        kernel.lengthscale = 0.3
+        kernel.lengthscale = _CONVEX
         if options.priors:
             add_prior(kernel, "lengthscale", LogNormalPrior(*_SINGLE_LENGTHSCALE))
         kernels.append(kernel)
