@@ -29,7 +29,6 @@ from gpytorch_nkn.fit.result import (
 from gpytorch_nkn.fit.session import (
     Best as Best,
     Session as Session,
-    check_number as check_number,
     options_of as options_of,
     warn_user as warn_user,
 )
@@ -39,6 +38,10 @@ from gpytorch_nkn.fit.sizes import (
     free_bytes as free_bytes,
     warn_of_size as warn_of_size,
 )
-from gpytorch_nkn.linalg import check_counts as check_counts, check_flags as check_flags
+from gpytorch_nkn.linalg import (
+    check_counts as check_counts,
+    check_flags as check_flags,
+    check_number as check_number,
+)
 
 __all__ = ["FitResult", "Recipe", "RestartRecord", "SizeWarning", "fit_best_of", "fit_in_stages"]

@@ -15,9 +15,8 @@ from scipy import optimize
 from torch import Tensor, nn
 
 from gpytorch_nkn.fit.objective import Objective
-from gpytorch_nkn.fit.session import check_number
 from gpytorch_nkn.fit.training_loss import TrainingLoss
-from gpytorch_nkn.linalg import check_counts, check_flags
+from gpytorch_nkn.linalg import check_counts, check_flags, check_number
 
 __all__ = ["FlatParameters", "Recipe", "adam", "check_recipe", "lbfgs", "minimize"]
 

@@ -8,17 +8,16 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from numbers import Real
 from typing import Any, Generic, TypeVar
 
 import torch
 from tqdm import tqdm
 
-from gpytorch_nkn.linalg import check_counts, check_flags
+from gpytorch_nkn.linalg import check_counts, check_flags, check_number
 
-__all__ = ["Best", "Session", "check_number", "options_of", "warn_user"]
+__all__ = ["Best", "Session", "options_of", "warn_user"]
 
 S = TypeVar("S")
 
@@ -118,34 +117,6 @@ class Best(Generic[S]):
             return False
         self.value, self.state = -math.inf if math.isnan(value) else value, state()
         return True
-
-
-def check_number(
-    name: str,
-    value: Any,
-    *,
-    positive: bool,
-    infinite: bool = False,
-    most: float = math.inf,
-    words: Sequence[str] = (),
-) -> None:
-    """Check that an option is one of ``words``, or a number from 0 to ``most``."""
-    expected = f"{', '.join(map(repr, words))} or a number" if words else "a number"
-    if isinstance(value, str) and words:
-        if value not in words:
-            raise ValueError(f"{name} must be {expected}, got {value!r}.")
-        return
-    if not isinstance(value, Real) or isinstance(value, bool):
-        raise TypeError(f"{name} must be {expected}, got {value!r}.")
-    number = float(value)
-    if math.isnan(number) or (math.isinf(number) and not infinite):
-        raise ValueError(f"{name} must be finite, got {value}.")
-    if number < 0 or (positive and number == 0):
-        raise ValueError(
-            f"{name} must be {'positive' if positive else 'not negative'}, got {value}."
-        )
-    if most < number < math.inf:
-        raise ValueError(f"{name} must be at most {most:g}, got {value}.")
 
 
 def options_of(trainer: Callable[..., Any]) -> set[str]:

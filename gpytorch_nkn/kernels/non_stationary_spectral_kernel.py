@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from gpytorch_nkn._devices import normal
 from gpytorch_nkn.kernels.batch_kernel import check_columns, constrained
 from gpytorch_nkn.kernels.feature_kernel import FeatureKernel
-from gpytorch_nkn.linalg import check_counts, check_flags
+from gpytorch_nkn.linalg import check_counts, check_flags, check_number
 
 __all__ = ["NonStationarySpectralKernel"]
 
@@ -104,7 +104,8 @@ class NonStationarySpectralKernel(FeatureKernel):
         check_flags(learn_frequencies=learn_frequencies, stationary=stationary)
         if features not in _FEATURES:
             raise ValueError(f"features must be one of {_FEATURES}, got {features!r}.")
-        if not 0 <= correlation < 1:
+        check_number("correlation", correlation, positive=False)
+        if correlation >= 1:
             raise ValueError(f"correlation must be at least 0 and below 1, got {correlation}.")
         if stationary and difference_prior is not None:
             raise ValueError(f"stationary=True excludes difference_prior, got {difference_prior}.")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from gpytorch_nkn._devices import uniform
 from gpytorch_nkn.layers.layer import Layer
-from gpytorch_nkn.linalg import broadcasts, check_flags
+from gpytorch_nkn.linalg import broadcasts, check_flags, check_number
 
 _NO_BATCH = torch.Size([1, 1, 1, 1])  # dimensions of size one, more than any batch of data has
 _LOG_OF_ZERO = -1e3  # finite, but its softmax or softplus is exactly 0
@@ -83,8 +83,7 @@ class Linear(Layer):
             raise ValueError(f"weights must be 'softplus' or 'simplex', got {weights!r}.")
         if bias_prior is not None and not bias:
             raise ValueError("bias_prior needs bias=True, got bias=False.")
-        if not 0 <= initial_bias < math.inf:
-            raise ValueError(f"initial_bias must be finite and not negative, got {initial_bias}.")
+        check_number("initial_bias", initial_bias, positive=False)
         self.weights = weights
         self.initial_bias = initial_bias
         shape = (*self.batch_shape, out_features, in_features)

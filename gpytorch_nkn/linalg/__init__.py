@@ -5,6 +5,7 @@ from gpytorch_nkn.linalg.checks import (
     check_counts as check_counts,
     check_finite as check_finite,
     check_flags as check_flags,
+    check_number as check_number,
     check_tensors as check_tensors,
 )
 from gpytorch_nkn.linalg.cholesky import (

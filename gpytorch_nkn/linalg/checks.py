@@ -1,16 +1,18 @@
-"""Checks of arguments: tensors, counts and flags."""
+"""Checks of arguments: tensors, numbers, counts and flags."""
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["check_counts", "check_finite", "check_flags", "check_tensors"]
+__all__ = ["check_counts", "check_finite", "check_flags", "check_number", "check_tensors"]
 
 
 def check_finite(**values: Tensor) -> None:
@@ -66,3 +68,31 @@ def check_flags(**flags: Any) -> None:
     for name, value in flags.items():
         if not isinstance(value, bool | np.bool_):
             raise TypeError(f"{name} must be True or False, got {value!r}.")
+
+
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    positive: bool,
+    infinite: bool = False,
+    most: float = math.inf,
+    words: Sequence[str] = (),
+) -> None:
+    """Check that an option is one of ``words``, or a number from 0 to ``most``."""
+    expected = f"{', '.join(map(repr, words))} or a number" if words else "a number"
+    if isinstance(value, str) and words:
+        if value not in words:
+            raise ValueError(f"{name} must be {expected}, got {value!r}.")
+        return
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(f"{name} must be {expected}, got {value!r}.")
+    number = float(value)
+    if math.isnan(number) or (math.isinf(number) and not infinite):
+        raise ValueError(f"{name} must be finite, got {value}.")
+    if number < 0 or (positive and number == 0):
+        raise ValueError(
+            f"{name} must be {'positive' if positive else 'not negative'}, got {value}."
+        )
+    if most < number < math.inf:
+        raise ValueError(f"{name} must be at most {most:g}, got {value}.")

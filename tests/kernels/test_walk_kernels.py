@@ -151,3 +151,16 @@ def test_shifts_and_covariates_of_a_forecast_have_terms_of_their_own():
 def test_wrong_columns_of_covariates_are_named(covariates, curves):
     with pytest.raises(ValueError, match="covariates must"):
         NeuralKernelNetwork.forecast(origin=0.0, covariates=covariates, nonlinear=curves)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"seasons": 12.0}, TypeError, "seasons must be a sequence of numbers, got 12.0"),
+        ({"cycles": [0.0]}, ValueError, "seasons and cycles must be positive, got 0.0"),
+        ({"time_scale": "day"}, TypeError, "time_scale must be a number, got 'day'"),
+    ],
+)
+def test_wrong_numbers_of_the_forecast_preset_are_named(options, error, message):
+    with pytest.raises(error, match=message):
+        NeuralKernelNetwork.forecast(origin=0.0, **options)

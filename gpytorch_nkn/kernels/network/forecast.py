@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -15,7 +14,7 @@ from gpytorch_nkn.kernels.step_kernel import StepKernel
 from gpytorch_nkn.kernels.wiener_kernel import WienerKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
 from gpytorch_nkn.layers import Layer, Linear, LogNormalPrior, Product, add_prior, log_normal_prior
-from gpytorch_nkn.linalg import check_flags
+from gpytorch_nkn.linalg import check_flags, check_number
 
 __all__ = ["MODES", "TERMS", "forecast"]
 
@@ -149,9 +148,12 @@ def forecast(
     unknown = [name for name in terms if name not in TERMS]
     if unknown or not terms:
         raise ValueError(f"terms must be among {tuple(TERMS)}, got {tuple(terms)}.")
-    for name, periods in (("seasons", seasons), ("cycles", cycles)):
-        if not all(0 < period < math.inf for period in periods):
-            raise ValueError(f"{name} must be finite positive periods, got {tuple(periods)}.")
+    for name, values in (("seasons", seasons), ("cycles", cycles), ("shifts", shifts)):
+        if not isinstance(values, Iterable):
+            raise TypeError(f"{name} must be a sequence of numbers, got {values!r}.")
+    for period in (*seasons, *cycles):
+        check_number("Each of seasons and cycles", period, positive=True)
+    check_number("time_scale", time_scale, positive=True)
     _check_columns(covariates, nonlinear)
     args = _Context(float(origin), 1.0, time_scale, priors)
     parts = list(_processes(terms, seasons, cycles, args))

@@ -33,6 +33,7 @@ from gpytorch_nkn.linalg import (
     PartialKronecker,
     check_counts,
     check_flags,
+    check_number,
     kronecker_multiply,
 )
 from gpytorch_nkn.linalg.grid import outer_product, put_slices, take_slices
@@ -141,8 +142,10 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         max_iterations: int = 1000,
     ):
         super().__init__()
-        if tolerance is not None and not 0 < tolerance < 1:
-            raise ValueError(f"tolerance must be between 0 and 1, got {tolerance}.")
+        if tolerance is not None:
+            check_number("tolerance", tolerance, positive=False)
+            if not 0 < tolerance < 1:
+                raise ValueError(f"tolerance must be between 0 and 1, got {tolerance}.")
         check_counts(1, max_iterations=max_iterations)
         self.tolerance, self.max_iterations = tolerance, max_iterations
         self._clear_cache()

@@ -76,6 +76,7 @@ BAD = {
     "fixed noise": ({"likelihood": FixedNoiseGaussianLikelihood(torch.ones(20))}, TypeError,
         "GaussianLikelihood, got FixedNoiseGaussianLikelihood"),
     "tolerance": ({"tolerance": 0.0}, ValueError, r"tolerance must be between 0 and 1, got 0\.0"),
+    "no tolerance": ({"tolerance": "x"}, TypeError, "tolerance must be a number, got 'x'"),
     "iterations": ({"max_iterations": 0}, ValueError, "max_iterations must be at least 1, got 0"),
 }  # fmt: skip
 
