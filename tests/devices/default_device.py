@@ -10,7 +10,7 @@ without one. Models and kernels then are there, or where their data are; estimat
 import inspect
 import re
 from copy import deepcopy
-from functools import partial
+from functools import cache, partial
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -116,23 +116,25 @@ def test_training_and_interpretation(case, way, bare_device):
                 assert re.search(rf"got (an ensemble|{case.cls.__name__})", str(error))
 
 
+@cache
+def predictions(likelihood, is_trained):
+    x = torch.linspace(0, 1, 12).unsqueeze(-1)
+    y, kernel = (x > 0.5).to(x), NeuralKernelNetwork.tabular(1)
+    laplace = LaplaceGP(x, y[:, 0], likelihood(), ConstantMean(), kernel).to(x).eval()
+    variational = VariationalNKNGP(x, y, likelihood=likelihood(), inducing_points=4)
+    if is_trained:
+        fit_variational_gp(variational, epochs=1, restarts=1, progress=False)
+    return [laplace(x).mean, variational.posterior(x).mean]
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("likelihood", [BernoulliLikelihood, StudentTLikelihood])
 def test_likelihoods(likelihood, way, bare_device):
     """LaplaceGP is moved after its construction, as GPyTorch's models; VariationalNKNGP moves."""
-
-    def predictions():
-        x = torch.linspace(0, 1, 12).unsqueeze(-1)
-        y, kernel = (x > 0.5).to(x), NeuralKernelNetwork.tabular(1)
-        laplace = LaplaceGP(x, y[:, 0], likelihood(), ConstantMean(), kernel).to(x).eval()
-        variational = VariationalNKNGP(x, y, likelihood=likelihood(), inducing_points=4)
-        if way != "default" or likelihood is not BernoulliLikelihood:  # GPyTorch mixes devices
-            fit_variational_gp(variational, epochs=1, progress=False)
-        return [laplace(x).mean, variational.posterior(x).mean]
-
-    expected = predictions()
+    is_trained = way != "default" or likelihood is not BernoulliLikelihood  # GPyTorch mixes devices
+    expected = predictions(likelihood, is_trained)
     with made_on(bare_device, way) as device:
-        found = predictions()
+        found = predictions.__wrapped__(likelihood, is_trained)
     assert {values.device for values in found} == {device}
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3, check_device=False)
 

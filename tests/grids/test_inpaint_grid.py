@@ -171,7 +171,7 @@ def test_few_known_cells_are_interpolated_almost_as_well_as_with_the_true_kernel
         image = gaussian_filter(rng.normal(size=shape), width, mode="wrap")
         image = image * 2 * width * np.sqrt(np.pi) + noise * rng.normal(size=shape)
         known = (rng.permutation(image.size) < share * image.size).reshape(shape)
-        result = inpaint(np.where(known, image, np.nan), progress=False)
+        result = inpaint(np.where(known, image, np.nan), restarts=1, progress=False)
         error = (result.mean - image)[~known]
         covered.append((np.abs(error) < 1.96 * result.std[~known]).mean())
         steps = np.abs(cells[:, None] - cells[known.ravel()])
@@ -204,7 +204,7 @@ def test_intervals_of_few_known_cells_are_wide(quick, few):
     for _ in range(5):
         image = rng.normal(size=(6, 7))
         mask = (rng.permutation(42) >= few).reshape(image.shape)
-        result = inpaint(image, mask, progress=False)
+        result = inpaint(image, mask, restarts=1, progress=False)
         inside.append((np.abs(result.mean - image) < 1.96 * result.std)[mask].mean())
     assert np.mean(inside) > 0.75, inside
 

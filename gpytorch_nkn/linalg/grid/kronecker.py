@@ -30,10 +30,11 @@ def kronecker_multiply(factors: Sequence[Tensor], array: Tensor) -> Tensor:
         before, after = shape[:dim], shape[dim + 1 :]
         if after.numel() == 1:
             result = array.reshape(*batch, before.numel(), shape[dim]) @ factor.mT
+            batch = result.shape[:-2]
         else:
             flat = array.reshape(*batch, before.numel(), shape[dim], after.numel())
             result = factor.unsqueeze(-3) @ flat
-        batch = torch.broadcast_shapes(batch, factor.shape[:-2])
+            batch = result.shape[:-3]
         array = result.reshape(*batch, *before, factor.size(-2), *after)
     return array
 
