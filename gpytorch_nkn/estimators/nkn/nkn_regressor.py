@@ -482,6 +482,7 @@ class NKNRegressor(ColumnPredictions):
         training_rows = rows if self._is_gaussian else rows[:_MAX_TRAINED]
         budget = session.part(1 - later / max(session.seconds_left, later, 1e-9))
         results = self._train(named, training_rows, budget=budget, makers=makers)
+        session.interrupted = any(result.interrupted for result in results.values())
         for result in results.values() if not self._is_gaussian else ():
             for member in result.members.values():
                 rows.set_on(member)

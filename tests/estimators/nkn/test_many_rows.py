@@ -10,7 +10,7 @@ from gpytorch_nkn.estimators import NKNRegressor
 from gpytorch_nkn.estimators.nkn import sparse_predictor
 from gpytorch_nkn.estimators.nkn.sparse_predictor import LocalPredictor, SparsePredictor
 from gpytorch_nkn.estimators.nkn.table_models import untrained_model
-from gpytorch_nkn.fit import Recipe, Rows
+from gpytorch_nkn.fit import FlatParameters, Recipe, Rows
 from gpytorch_nkn.models import SparseNKNGP
 
 SHORT = Recipe(adam_steps=0, lbfgs_iterations=9)
@@ -118,3 +118,20 @@ def test_predictions_match_a_sparse_model_of_all_rows(noise):
     own = learned if known is None else learned + known[7]
     torch.testing.assert_close(means[7:8], mean)
     torch.testing.assert_close(variances[7:8], variance + own)
+
+
+def test_nothing_is_trained_after_ctrl_c(monkeypatch):
+    evaluate, evaluations = FlatParameters.evaluate, []
+
+    def interrupted(flat):
+        evaluations.append(flat)
+        if len(evaluations) == 3:
+            raise KeyboardInterrupt
+        return evaluate(flat)
+
+    monkeypatch.setattr(FlatParameters, "evaluate", interrupted)
+    model = regressor().fit(*rough_table(900, waves=6))
+    assert len(evaluations) == 3  # and no local process
+    new_X, new_y = rough_table(300, seed=1, waves=6)
+    mean, deviation = model.predict(new_X, return_std=True)
+    assert np.mean(np.abs(mean - new_y) < 1.96 * deviation) > 0.85
