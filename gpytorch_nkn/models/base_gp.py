@@ -402,9 +402,8 @@ class ExactModel(BaseGP):
         batches, two calls are cheaper. Covariances between many test points are lazy. Strategies of
         other kernels, such as LinearKernel, need the covariances that GPyTorch makes.
         """
-        strategy = self.prediction_strategy
-        accepts_dense = isinstance(strategy, BatchPredictionStrategy)
-        if not accepts_dense and type(strategy) is not DefaultPredictionStrategy:
+        strategy = type(self.prediction_strategy)
+        if strategy not in (BatchPredictionStrategy, DefaultPredictionStrategy):
             return super()._get_test_prior_mean_and_covariances(  # type: ignore[misc]
                 (train,), (test,)
             )

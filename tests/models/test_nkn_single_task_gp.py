@@ -15,7 +15,7 @@ from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from gpytorch_nkn.bo import fit_bo_model
-from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels import NeuralKernelNetwork, NonStationarySpectralKernel
 from gpytorch_nkn.kernels.network import NETWORKS
 from gpytorch_nkn.models import NKNSingleTaskGP, SpectralGP, StructureEnsembleGP
 from tests.kernels.contract import trace
@@ -212,11 +212,15 @@ def test_predictions_can_be_traced(structure, outputs):
 
 @pytest.mark.parametrize(
     "kernel",
-    [LinearKernel(), ScaleKernel(RFFKernel(20, num_dims=2)).double()],
-    ids=["linear", "features"],
+    [
+        LinearKernel(),
+        ScaleKernel(RFFKernel(20, num_dims=2)).double(),
+        NonStationarySpectralKernel(3, 2).double(),
+    ],
+    ids=["linear", "features", "spectral"],
 )
 @pytest.mark.parametrize("cls", [NKNSingleTaskGP, SpectralGP])
-def test_kernels_with_prediction_strategies_of_gpytorch_equal_dense_algebra(cls, kernel):
+def test_kernels_with_their_own_prediction_strategy_equal_dense_algebra(cls, kernel):
     x, y = data()
     model = cls(x, y[:, :1])
     model.covar_module = deepcopy(kernel)
