@@ -28,6 +28,7 @@ from gpytorch_nkn.kernels import (
     SpectralComponentKernel,
     ZeroMeanPeriodicKernel,
 )
+from gpytorch_nkn.kernels.network import named_network
 from gpytorch_nkn.layers import Activation, Layer, Linear, Product
 from gpytorch_nkn.models import SpectralFeatureMap, spectral_features
 
@@ -186,7 +187,7 @@ def test_extreme_lengthscales_of_periodic_kernels(make, lengthscale):
 
 
 def test_draws_are_better_than_independent_ones():
-    kernel = NeuralKernelNetwork.optimization(3)
+    kernel = named_network("optimization", 3)  # of lengthscales that vary in the unit cube
     x = torch.rand(10, 3)
     expected = kernel(x).to_dense().detach()
     # variance of cos(w d): (1 + k(2 d)) / 2 - k(d)^2, and 256 frequencies
