@@ -42,7 +42,6 @@ __all__ = [
     "optimization",
     "pairs",
     "paper",
-    "start_in_unit_cube",
     "tabular",
     "with_outputscale",
 ]
@@ -104,7 +103,7 @@ _CATEGORIES = (1.0, 1.0)  # mode, and standard deviation of the logarithm
 # Start values for standardised inputs, one per copy of a primitive, because equal copies would stay
 # equal. The paper does not state its values. Short periods alias if inputs are learned.
 _LENGTHSCALES = (0.5, 2.0)
-_CONVEX, _UNIT_CUBE = 0.7, 0.3  # of single columns in convex combinations, also for the unit cube
+_CONVEX = 0.7  # start value of lengthscales of single columns in convex combinations
 _PERIODS = (3.0, 6.0)
 
 # Start of the wiring, see _start_near_sum.
@@ -238,13 +237,6 @@ def mixed_parts(
     if priors and weight_priors:
         total.add_raw_priors()
     return [first, categories, ProductKernel(second, factor)], [total]
-
-
-def start_in_unit_cube(kernel: Kernel) -> None:
-    """Set start values of a convex network of standardised inputs for the unit cube."""
-    for part in kernel.modules():
-        if isinstance(part, RBFKernel | MaternKernel):
-            part.lengthscale = _UNIT_CUBE / _CONVEX * part.lengthscale
 
 
 def with_outputscale(kernel: Kernel, batch_shape: torch.Size) -> Kernel:

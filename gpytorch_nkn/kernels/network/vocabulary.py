@@ -8,7 +8,7 @@ from typing import Any
 from gpytorch.kernels import Kernel, MaternKernel, PeriodicKernel, RBFKernel, SpectralMixtureKernel
 
 from gpytorch_nkn.kernels.network.neural_kernel_network import NeuralKernelNetwork
-from gpytorch_nkn.kernels.network.presets import mixed_parts, start_in_unit_cube
+from gpytorch_nkn.kernels.network.presets import mixed_parts
 from gpytorch_nkn.layers import Linear
 
 __all__ = ["NETWORKS", "check_name", "named_kernel", "named_network", "numbered_names"]
@@ -27,7 +27,6 @@ NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
     "texture": ("texture", {}),
     "time_series": ("time_series", {}),
 }
-_CONVEX = ("optimization", "pairs")
 _ONE_COLUMN = ("texture", "time_series")
 
 # Single kernels over all columns, without output scale.
@@ -60,17 +59,11 @@ def numbered_names(structures: Sequence[str | Kernel]) -> tuple[str, ...]:
 
 
 def named_network(name: str, num_columns: int, **options: Any) -> NeuralKernelNetwork:
-    """Create the network named in ``NETWORKS``, with additional options of its preset.
-
-    Networks for Bayesian optimisation start with lengthscales for the unit cube.
-    """
+    """Create the network named in ``NETWORKS``, with additional options of its preset."""
     preset, defaults = NETWORKS[name]
     make = getattr(NeuralKernelNetwork, preset)
     if preset not in _ONE_COLUMN:
-        network = make(num_columns, **{**defaults, **options})
-        if preset in _CONVEX:
-            start_in_unit_cube(network)
-        return network
+        return make(num_columns, **{**defaults, **options})
     if num_columns != 1:
         raise ValueError(
             f"structure={name!r} needs one input column, got {num_columns}: select one by "

@@ -11,7 +11,6 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch_nkn import settings
 from gpytorch_nkn.interpretation import expand
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.kernels.network import named_network
 from gpytorch_nkn.layers import Linear
 from tests.global_state import unchanged
 from tests.kernels.contract import dense
@@ -233,8 +232,6 @@ def test_optimization_has_a_kernel_of_each_column_and_one_of_all():
     assert kinds == [*[(RBFKernel, None)] * 3, (MaternKernel, 3)]
     assert [k.active_dims.tolist() for k in kernels[:3]] == [[0], [1], [2]]
     torch.testing.assert_close(kernels[3].lengthscale, torch.full((1, 3), 0.7 * math.sqrt(3)))
-    in_unit_cube = named_network("optimization", 3).primitives[3]  # of the package's models
-    torch.testing.assert_close(in_unit_cube.lengthscale, 0.3 / 0.7 * kernels[3].lengthscale)
 
 
 def test_pairs_equals_the_formula():
