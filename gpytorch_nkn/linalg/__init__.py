@@ -15,6 +15,7 @@ from gpytorch_nkn.linalg.cholesky import (
 from gpytorch_nkn.linalg.delayed_matrix import DelayedMatrix
 from gpytorch_nkn.linalg.entrywise import (
     EntrywiseMatrix as EntrywiseMatrix,
+    broadcast_batches as broadcast_batches,
     broadcasts as broadcasts,
     elements as elements,
     to_dense as to_dense,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_nkn.linalg.cholesky import JITTERS, factorize
-from gpytorch_nkn.linalg.entrywise import EntrywiseMatrix, elements, gathered
+from gpytorch_nkn.linalg.entrywise import EntrywiseMatrix, broadcast_batches, elements, gathered
 from gpytorch_nkn.linalg.known_gradients import any_needed, with_gradients
 
 __all__ = [
@@ -34,7 +34,7 @@ def gaussian_negative_log_likelihood(covariance: Tensor, residual: Tensor) -> Te
     """
     with torch.no_grad():
         factor, failed = factorize(covariance)
-        batch_shape = torch.broadcast_shapes(factor.shape[:-2], residual.shape[:-1])
+        batch_shape = broadcast_batches(factor.shape[:-2], residual.shape[:-1])
         right = residual.expand(*batch_shape, -1).unsqueeze(-1)
         solution = torch.cholesky_solve(right, factor.expand(*batch_shape, -1, -1)).squeeze(-1)
         value = (

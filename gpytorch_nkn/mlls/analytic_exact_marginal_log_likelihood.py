@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gpytorch
-import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.lazy import LazyEvaluatedKernelTensor
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -15,6 +14,7 @@ from gpytorch_nkn.kernels import FeatureKernel, NeuralKernelNetwork, feature_fun
 from gpytorch_nkn.kernels.evaluation import is_ordinary, network_matrix, unwrap_scales
 from gpytorch_nkn.linalg import (
     EntrywiseMatrix,
+    broadcast_batches,
     entrywise_negative_log_likelihood,
     gaussian_negative_log_likelihood,
     low_rank_negative_log_likelihood,
@@ -115,7 +115,7 @@ def exact_log_density(output: MultivariateNormal, target: Tensor) -> Tensor:
         matrix = _entrywise(covariance._linear_op)
         if matrix is not None and residual.dtype == matrix.tensors[0].dtype:
             noise = covariance._diag_tensor.diagonal(dim1=-2, dim2=-1)
-            batch_shape = torch.broadcast_shapes(residual.shape[:-1], noise.shape[:-1])
+            batch_shape = broadcast_batches(residual.shape[:-1], noise.shape[:-1])
             if batch_shape == matrix.shape[:-2]:
                 return -entrywise_negative_log_likelihood(matrix, residual, noise)
     return -gaussian_negative_log_likelihood(covariance.to_dense(), residual)

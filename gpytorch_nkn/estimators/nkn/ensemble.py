@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,7 @@ _PENALTY = 10.0  # ridge penalty in rows: coefficients have a prior standard dev
 _LARGEST = 16.0  # squared standardised errors are clipped here, to be robust to outliers
 _LIMITS = (1 / 9, 9.0)  # range of the factor of a variance
 _FOLDS = 5
-
-IDENTITY = Transform()
+_IDENTITY = Transform()
 
 Predictor = ConditionedGP | SparsePredictor | LocalPredictor
 
@@ -76,14 +76,12 @@ class Ensemble:
         scale_noise: bool = True,
         limit: int | None = None,
     ):
-        members, predictors, table, unseen, masks = _members(results, sparse, limit)
-        networks = [name for name, _ in members]
-        unseen, rows = of_held_out_rows(networks, unseen, masks)
-        self.weights = self._weigh(unseen, predictors)
-        used = np.flatnonzero(self.weights)
+        members, predictors, table, unseen, rows = _members(results, sparse or _exact, limit)
+        weights = self._weigh(unseen, predictors)
+        used = np.flatnonzero(weights)
         self.members = [members[index] for index in used]
         self.predictors = [predictors[index] for index in used]
-        self.weights, table, unseen = self.weights[used], table[:, used], unseen[:, used]
+        self.weights, table, unseen = weights[used], table[:, used], unseen[:, used]
         self.width_weights = self._weigh_widths(table, table[2])
         self.scale: NoiseScale | None = None
         factors = np.ones(table.shape[-1])
@@ -112,7 +110,7 @@ class Ensemble:
         means: np.ndarray,
         variances: np.ndarray,
         of_gaps: np.ndarray | float = 0.0,
-        transform: Transform = IDENTITY,
+        transform: Transform = _IDENTITY,
     ) -> PredictiveMixture:
         """Return the mixture of observations for weights ``R`` and moments ``R x M``.
 
@@ -120,9 +118,8 @@ class Ensemble:
         values, are averages over the widths.
         """
         weights = np.outer(weights, self.width_weights).ravel()
-        stds = self.widths[:, None] * np.sqrt(variances + of_gaps / self.widening)[:, None]
-        means = np.broadcast_to(means[:, None], stds.shape).reshape(weights.size, -1)
-        stds = stds.reshape(weights.size, -1)
+        stds = np.kron(np.sqrt(variances + of_gaps / self.widening), self.widths[:, None])
+        means = means.repeat(len(self.widths), 0)
         return PredictiveMixture(weights, means, stds, (transform,) * weights.size)
 
     def _weigh_widths(self, table: np.ndarray, variances: np.ndarray) -> np.ndarray:
@@ -147,18 +144,17 @@ class Ensemble:
         variance = self.widening * (self.weights @ variances) + self.weights @ (means - mean) ** 2
         numbers = ~np.isin(np.arange(inputs.shape[1]), cat_dims)
         arguments = inputs, mean, (targets[0] - mean) ** 2 / variance, numbers
-        constant = self.width_weights
-        before = self.mixture(self.weights, means, variances).log_density(targets[0])
+        before, constant = self.mixture(self.weights, means, variances), self.width_weights
         scale = NoiseScale(*arguments)
-        factors = scale.held_out
-        self.width_weights = self._weigh_widths(table, variances * factors)
-        scaled = self.mixture(self.weights, means, variances * factors)
-        gain = scaled.log_density(targets[0]) - before
-        if gain.mean() <= _STANDARD_ERRORS * gain.std() / math.sqrt(len(gain)):
-            self.width_weights = constant
-            return np.ones(len(gain))
-        self.scale = scale
-        return factors
+        variances = variances * scale.held_out
+        self.width_weights = self._weigh_widths(table, variances)
+        after = self.mixture(self.weights, means, variances)
+        gain = after.log_density(targets[0]) - before.log_density(targets[0])
+        if gain.mean() > _STANDARD_ERRORS * gain.std() / math.sqrt(len(gain)):
+            self.scale = scale
+            return scale.held_out
+        self.width_weights = constant
+        return np.ones(len(gain))
 
     @property
     def widening(self) -> float:
@@ -179,13 +175,8 @@ class Ensemble:
             var = 0 * mean if var is None else var + noise * predictor.noise
             variances.append(var.cpu().numpy())
             release_some(self.predictors)
-        return np.stack(means), np.stack(variances) * self._factors(x, np.stack(means))
-
-    def _factors(self, x: Tensor, means: np.ndarray) -> np.ndarray:
-        """Return factors ``M`` of the variances of function and noise at rows ``M x D``."""
-        if self.scale is None:
-            return np.ones(len(x))
-        return self.scale(x.cpu().numpy(), self.weights @ means)
+        factors = 1.0 if self.scale is None else self.scale(x.cpu().numpy(), self.weights @ means)
+        return np.stack(means), np.stack(variances) * factors
 
     def covariance(self, member: int, x: Tensor, *, noise: bool) -> np.ndarray:
         """Return the covariance ``M x M`` of a member at rows ``M x D``."""
@@ -195,7 +186,7 @@ class Ensemble:
         release_some(self.predictors)
         if self.scale is not None:
             means, _ = self.moments(x, variance=False, noise=False)
-            roots = np.sqrt(self._factors(x, means))
+            roots = np.sqrt(self.scale(x.cpu().numpy(), self.weights @ means))
             covariance = roots[:, None] * covariance * roots
         return covariance
 
@@ -237,24 +228,19 @@ class NoiseScale:
 
 def release_some(predictors: Sequence[Predictor]) -> None:
     """Release Cholesky factors of exact predictors beyond 2 GiB; the next use computes them."""
-    num_bytes = 0
-    for predictor in predictors:
-        if isinstance(predictor, ConditionedGP):
-            num_bytes += predictor.num_bytes
-            if num_bytes > _KEPT_BYTES:
-                predictor.release()
+    exact = [predictor for predictor in predictors if isinstance(predictor, ConditionedGP)]
+    for predictor, total in zip(exact, accumulate(p.num_bytes for p in exact), strict=True):
+        if total > _KEPT_BYTES:
+            predictor.release()
 
 
 def _members(
-    results: Mapping[str, FitResult],
-    sparse: Callable[[ExactGP], Predictor] | None,
-    limit: int | None,
+    results: Mapping[str, FitResult], make: Callable[[ExactGP], Predictor], limit: int | None
 ) -> tuple[list[tuple[str, int]], list[Predictor], np.ndarray, np.ndarray, np.ndarray]:
-    """Return ``M`` members, their predictors, two arrays of held-out predictions, and masks.
+    """Return at most ``limit`` members, their predictors, and held-out predictions.
 
-    Each array ``3 x M x N`` has targets, means and variances. The first is from the members; in the
-    second, their parameters are learned without the rows in the masks ``M x N``. At most ``limit``
-    members are used.
+    The latter are targets, means and variances of the ``M`` members: ``3 x M x N``; ``3 x M x n``
+    with parameters that are learned without these ``n`` rows; and the indices of these rows.
     """
     usable: list[tuple[tuple[str, int], Predictor, np.ndarray, np.ndarray, np.ndarray]] = []
     starts = [(name, number) for name, fit in results.items() for number in sorted(fit.members)]
@@ -264,16 +250,17 @@ def _members(
         model = results[name].members[number]
         start, mask = results[name].before_held_out(number)
         with suppress(torch.linalg.LinAlgError, NotPSDError):
-            predictor = (sparse or _exact)(model)
+            predictor = make(model)
             table = unseen = _leave_one_out(predictor, model)
             if start is not model:
-                unseen = _leave_one_out((sparse or _exact)(start), start)
+                unseen = _leave_one_out(make(start), start)
             usable.append(((name, number), predictor, table, unseen, mask[predictor.loo_rows]))
             release_some([entry[1] for entry in usable])
     if not usable:
         raise RuntimeError("No trained network has a positive definite covariance matrix.")
     members, predictors, tables, others, masks = (list(part) for part in zip(*usable, strict=True))
-    return members, predictors, np.stack(tables, 1), np.stack(others, 1), np.stack(masks)
+    held_out = of_held_out_rows([n for n, _ in members], np.stack(others, 1), np.stack(masks))
+    return members, predictors, np.stack(tables, 1), *held_out
 
 
 def of_held_out_rows(

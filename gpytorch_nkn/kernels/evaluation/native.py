@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gpytorch_nkn import settings
 from gpytorch_nkn.kernels.evaluation.program import LayerKind, Primitive, Program
-from gpytorch_nkn.linalg import add_all, in_threads, symmetric_strips
+from gpytorch_nkn.linalg import add_all, broadcast_batches, in_threads, symmetric_strips
 
 __all__ = [
     "NativeEvaluator",
@@ -134,7 +134,7 @@ class NativeEvaluator:
         self.symmetric = x1 is x2
         self._with_inputs = with_inputs
         self._shapes = x1.shape, x2.shape, theta.shape
-        batch_shape = torch.broadcast_shapes(theta.shape[:-1], x1.shape[:-2], x2.shape[:-2])
+        batch_shape = broadcast_batches(theta.shape[:-1], x1.shape[:-2], x2.shape[:-2])
         self._batch = batch_shape.numel()
         self._theta = _expand(theta.detach(), batch_shape, 1).contiguous()
         x1, x2 = x1.detach().resolve_neg(), x2.detach().resolve_neg()

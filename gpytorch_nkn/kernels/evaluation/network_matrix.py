@@ -14,7 +14,7 @@ from gpytorch_nkn.kernels.distances import are_same
 from gpytorch_nkn.kernels.evaluation import native
 from gpytorch_nkn.kernels.evaluation.program import Program, describe
 from gpytorch_nkn.kernels.evaluation.tiled import TiledEvaluator, differentiable_values
-from gpytorch_nkn.linalg import EntrywiseMatrix, Evaluator, elements
+from gpytorch_nkn.linalg import EntrywiseMatrix, Evaluator, broadcast_batches, elements
 
 __all__ = ["is_ordinary", "network_matrix", "program_matrix", "unwrap_scales"]
 
@@ -99,7 +99,7 @@ def program_matrix(
     x1, x2 = inputs[0], inputs[-1]
     if theta.dtype != x1.dtype or theta.device != x1.device:  # plain evaluation raises an error
         return None
-    batch_shape = torch.broadcast_shapes(theta.shape[:-1], x1.shape[:-2], x2.shape[:-2])
+    batch_shape = broadcast_batches(theta.shape[:-1], x1.shape[:-2], x2.shape[:-2])
     compiled = native.applies_to(x1) and native.supports(program)
     if path == "compiled" and not compiled:
         return None

@@ -13,6 +13,7 @@ from gpytorch_nkn.kernels.evaluation.parameter_vector import ParameterVector, Sl
 from gpytorch_nkn.kernels.formula import Formula
 from gpytorch_nkn.kernels.kernel_spec import own_spec
 from gpytorch_nkn.layers import Operation, operation_of
+from gpytorch_nkn.linalg import broadcast_batches
 
 __all__ = ["LayerKind", "LayerStep", "Primitive", "Program", "describe", "is_hooked"]
 
@@ -78,7 +79,7 @@ def describe(
     Return ``None`` if a primitive has no formula, or if replaced layers do not fit together.
     """
     batch_shapes = [network.batch_shape, *(scale.batch_shape for scale in scales)]
-    vector = ParameterVector(torch.broadcast_shapes(*batch_shapes))
+    vector = ParameterVector(broadcast_batches(*batch_shapes))
     columns = tuple(range(input_dim))
     try:
         primitives = [_describe_primitive(k, columns, vector) for k in network.primitives]

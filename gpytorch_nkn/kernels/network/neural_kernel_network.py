@@ -16,7 +16,7 @@ from gpytorch_nkn.kernels.evaluation import network_matrix
 from gpytorch_nkn.kernels.network import forecast, presets
 from gpytorch_nkn.kernels.network.parts import check_parts, kernel_values, select_columns
 from gpytorch_nkn.layers import PAPER_WIRING, Layer
-from gpytorch_nkn.linalg import to_dense as to_dense_matrix
+from gpytorch_nkn.linalg import broadcast_batches, to_dense as to_dense_matrix
 
 __all__ = ["NeuralKernelNetwork"]
 
@@ -404,9 +404,8 @@ class NeuralKernelNetwork(BatchKernel):
         """Broadcast batch shapes of the primitives and layers."""
         if not hasattr(self, "layers"):  # read by the base class's constructor
             return self._batch_shape
-        shapes = {part.batch_shape for part in (*self.primitives, *self.layers)}
-        shapes.add(self._batch_shape)
-        return shapes.pop() if len(shapes) == 1 else torch.broadcast_shapes(*shapes)
+        parts = (*self.primitives, *self.layers)
+        return broadcast_batches(self._batch_shape, *(part.batch_shape for part in parts))
 
     @batch_shape.setter
     def batch_shape(self, value: torch.Size) -> None:
