@@ -184,7 +184,7 @@ def test_shifts_of_the_level_are_named(run, tmp_path):
         "month,sales\n" + "\n".join(f"{m},{v:.3f}" for m, v in zip(months, level, strict=True))
     )
     code, printed, _, summary = run("forecast", path, "--horizon", 3, "--quality", "fast")
-    assert code == 0 and "Level shifts: 2018-01." in printed.out
+    assert code == 0 and "Changes of level or slope: 2018-01." in printed.out
     assert summary["shifts"] == ["2018-01"]
 
 

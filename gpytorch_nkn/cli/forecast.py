@@ -69,7 +69,7 @@ def _run(args: argparse.Namespace, warned: list[str]) -> None:
     print(f"Seasons: {', '.join(seasons) or 'none found; --season sets them'}.")
     shifts = list(series.texts(forecaster.shifts_))
     if shifts:
-        print(f"Level shifts: {', '.join(shifts)}.")
+        print(f"Changes of level or slope: {', '.join(shifts)}.")
     table, scores = _forecast_all(forecaster, task, training)
     table.insert(0, "time", ahead)
 

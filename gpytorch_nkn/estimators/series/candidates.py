@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -37,7 +38,7 @@ __all__ = [
 Key = tuple[str, Transform]  # structure by name, and transform of the targets
 
 _STEADY, _DRIFTING, _LEVEL, _NO_COVARIATES = "steady", "drifting", "level", "no covariates"
-SHIFTED = "shifted"  # structure of the screening candidate, with level shifts
+SHIFTED = "shifted"  # structure with the changes of level and slope
 # Terms of each structure.
 _TERMS: dict[str, tuple[str, ...]] = {
     _STEADY: ("walk", "steady_season"),
@@ -46,6 +47,7 @@ _TERMS: dict[str, tuple[str, ...]] = {
     "shifting": ("walk", "rough", "shifting_season"),
     _DRIFTING: ("walk", "trend", "line", "smooth", "rough", "season", "shifting_season"),
     "cycle": ("walk", "trend", "line", "rough", "season", "shifting_season", "cycle"),
+    SHIFTED: ("walk", "line", "rough", "steady_season"),
     _LEVEL: ("level", "smooth", "rough", "season", "fixed_season"),
     _NO_COVARIATES: ("walk", "trend", "line", "rough", "season", "shifting_season"),
 }
@@ -105,7 +107,6 @@ def candidate_keys(
     """Return structures and transforms of the candidates.
 
     Each structure is combined with the first and the last transform, the cycle with the middle one.
-    If the level of the series shifts, all structures but that of :func:`screen` include the shifts.
     """
     names: tuple[str, ...] = ("network",)
     if isinstance(structure, str):
@@ -114,7 +115,7 @@ def candidate_keys(
     is_needed = {
         _LEVEL: series.is_long or series.time_scale > 1,
         _NO_COVARIATES: series.covariates is not None,
-        SHIFTED: bool(series.shifts),
+        SHIFTED: bool(series.shifts or series.kinks),
     }
     names = tuple(name for name in (*names, SHIFTED) if is_needed.get(name, True))
     ends = list(dict.fromkeys((transforms[0], transforms[-1])))
@@ -136,7 +137,9 @@ def train(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Member
 def _train(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Member:
     options, series = shared
     name, transform = key
-    is_sum = name in (*_TERMS, SHIFTED)
+    if name != SHIFTED:
+        series = replace(series, shifts=(), kinks=())
+    is_sum = name in _TERMS
     subset = series.select(series.learned)
     if is_sum:
         x_offset, x_scale = float(series.time[-1]), series.unit
@@ -187,7 +190,7 @@ def _train(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Membe
         series.span,
         log_prior,
         is_sum=is_sum,
-        shifts=() if name == screen(series) else series.shifts,
+        shifts=series.shifts,
     )
     member.limit(series.time, series.values)
     return member
@@ -197,15 +200,19 @@ def _sum_kernel(
     name: str, cycles: list[float], series: Series, scales: Scales, x: Tensor, priors: bool
 ) -> NeuralKernelNetwork:
     columns = 1 if name == _NO_COVARIATES else x.size(-1)
-    shifts = () if name == screen(series) else series.shifts
+    shifts, kinks = (
+        [(time - scales.x_offset) / scales.x_scale for time in times]
+        for times in (series.shifts, series.kinks)
+    )
     return NeuralKernelNetwork.forecast(
         origin=float(scales.inputs(series.last(series.reach).rows)[0, 0])
         - series.step / scales.x_scale,
         time_scale=series.time_scale,
         seasons=[period / scales.x_scale for period in series.seasons],
         cycles=[period / scales.x_scale for period in cycles],
-        shifts=[(time - scales.x_offset) / scales.x_scale for time in shifts],
-        terms=_TERMS[screen(series) if name == SHIFTED else name],
+        shifts=shifts,
+        kinks=kinks,
+        terms=_TERMS[name],
         covariates=range(1, columns),
         nonlinear=series.curves if columns > 1 else (),
         priors=priors,

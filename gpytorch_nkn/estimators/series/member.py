@@ -182,7 +182,7 @@ class Member:
         data.set_on(self.model)
 
     def limit(self, time: np.ndarray, values: np.ndarray) -> None:
-        """Set the limits of forecasts from the growth in the observations ``N``."""
+        """Set the limits of forecasts from the changes in the observations ``N``."""
         transform = self.scales.transform
         scaled, bounds = transform.forward(values), transform.ends
         if self.transform == "probit":  # the probit scale has no bounds
@@ -222,12 +222,11 @@ class Member:
 
 @dataclass(frozen=True)
 class _Limits:
-    """Limits of forecasts, from the largest growth between windows of the horizon's length."""
+    """Limits of forecasts, from the largest change between windows of the horizon's length."""
 
     lowest: float  # range of the last window, on the scale of the transform
     highest: float
-    fall: float  # largest change per horizon below this range
-    rise: float  # largest change per horizon above this range
+    change: float  # largest change per horizon beyond this range
     bounds: tuple[float, float]  # bounds of the targets
     is_log: bool  # whether only the rise limits the intervals
     length: float  # of the observations, in horizons
@@ -243,9 +242,10 @@ class _Limits:
         *,
         is_log: bool,
     ) -> _Limits:
-        """Compute limits from scaled observations ``N``: the largest growth, times ``1 + 1 / n``.
+        """Compute limits from scaled observations ``N``: the largest change, times ``1 + 1 / n``.
 
         After ``n`` exchangeable windows, the next one exceeds all with probability ``1 / (n + 1)``.
+        A decline may be as large as the growth before it, as after the peak of an epidemic.
         The size of a level shift is added, because the last window may begin before the shift.
         """
         starts = np.unique(time, return_index=True)[1]
@@ -256,10 +256,10 @@ class _Limits:
         lowest = minimum_filter1d(lowest, size)[inside]
         count = max(len(starts) / size - 1, 1.0)
         more = (1 + 1 / count) * horizon / size
-        rise = more * max(float((highest[size:] - highest[:-size]).max()), 0.0)
-        fall = more * max(float((lowest[:-size] - lowest[size:]).max()), 0.0)
+        rise, fall = highest[size:] - highest[:-size], lowest[:-size] - lowest[size:]
+        change = more * max(float(rise.max()), float(fall.max()), 0.0)
         low, high = float(lowest[-1]) - shift, float(highest[-1]) + shift
-        return cls(low, high, fall, rise, bounds, is_log, len(starts) / horizon)
+        return cls(low, high, change, bounds, is_log, len(starts) / horizon)
 
     def applied(
         self, means: np.ndarray, stds: np.ndarray, leads: np.ndarray
@@ -270,15 +270,15 @@ class _Limits:
         """
         times = np.maximum(leads, 1.0)
         growing = np.minimum(times, self.length) if self.is_log else times
-        rise, linear = growing * self.rise, (times - growing) * self.rise
-        low, high = self.lowest - times * self.fall, self.highest + rise + np.log1p(linear)
+        rise, linear = growing * self.change, (times - growing) * self.change
+        low, high = self.lowest - times * self.change, self.highest + rise + np.log1p(linear)
         low, high = np.clip(low, *self.bounds), np.clip(high, *self.bounds)
         limited = np.where(leads > 0, np.clip(means, low, high), means)
         # If a mean exceeds its limit, the interval is at least as wide as the excess.
         means, stds = limited, np.maximum(stds, np.abs(limited - means) / _HALF_WIDTH)
         margin = np.maximum(high - means, rise)
         if not self.is_log:
-            margin = np.maximum(margin, np.maximum(means - low, times * self.fall))
+            margin = np.maximum(margin, np.maximum(means - low, times * self.change))
         return means, np.where(
             (leads > 0) & (margin > 0), np.minimum(stds, margin / _HALF_WIDTH), stds
         )

@@ -40,8 +40,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
     (:meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.forecast`). One candidate has a learned cycle.
     Rolling forecasts determine the weights of the mixture and calibrate its intervals.
 
-    Up to four level shifts are detected in the series. If they improve the mean log density of
-    rolling forecasts by 0.5, all structures but one include them.
+    Up to four changes of level or slope are detected in the series. One candidate includes them.
 
     Covariates are columns with known future values, such as prices, temperatures or holidays. Each
     has a linear effect, which may drift and vary with the shortest season, and a smooth effect if
@@ -65,8 +64,8 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             ``bounds``. ``"log1p"`` is the logarithm of counts plus 1, or of other targets plus the
             smallest positive one. ``"auto"`` compares the targets, square roots of non-negative
             targets, logarithms of positive targets, and log odds if both bounds are given. For
-            counts with a mean or median below 10, it compares square roots and an ordered probit
-            (``"probit"`` in ``scores_``).
+            counts with a mean or median below 10 that do not grow, it compares square roots and an
+            ordered probit (``"probit"`` in ``scores_``).
         bounds: Lower and upper bound of targets and forecasts (``None`` or infinite for no bound),
             such as ``(0, 1)`` for fractions. ``None`` for 0 and no upper bound if targets are
             non-negative and the transform is not ``"identity"``. A bound that equals some targets
@@ -75,10 +74,10 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         horizon: Number of steps of rolling forecasts and of :meth:`forecast`; ``None`` for one
             season (6 without a season). Intervals are calibrated on forecasts of this length.
         quality: ``"fast"`` for up to three structures, ``"default"`` for up to seven.
-        outliers: ``"auto"`` excludes outliers from training, with a warning, and detects level
-            shifts. The leave-one-out error of an outlier exceeds 12 times the RMS of smaller
-            errors, with and without a transform. At most 2 % of the targets plus one are outliers.
-            ``"keep"`` uses all targets and detects no level shifts.
+        outliers: ``"auto"`` excludes outliers from training, with a warning, and detects changes of
+            level and slope. The leave-one-out error of an outlier exceeds 12 times the RMS of
+            smaller errors, with and without a transform. At most 2 % of the targets plus one are
+            outliers. ``"keep"`` uses all targets and detects no changes.
         priors: Use log-normal priors (maximum a posteriori); ``False`` for maximum likelihood.
         restarts: Number of starts for networks with learned wiring; ``None`` for 20 up to 250
             points and 6 above. Other candidates have one start.
@@ -95,7 +94,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         seasons_: Seasons in use, in units of time.
         horizon_: Default number of steps of :meth:`forecast`.
         outliers_: Times of excluded outliers.
-        shifts_: Times of level shifts.
+        shifts_: Times of changes of level or slope, if most of the weight is on members with them.
         observed_: Series without gaps in order of time, as a pandas series.
         covariates_, observed_covariates_: Covariates (with ``names``), and a data frame of their
             values at the times of ``observed_``.

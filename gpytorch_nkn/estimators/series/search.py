@@ -32,19 +32,18 @@ __all__ = ["SearchResult", "search"]
 # Smallest number of windows in the weights of the candidates. A window of the horizon counts as one
 # observation, because errors within a window are correlated.
 _WINDOWS = 6.0
-# The ordered probit is a candidate for counts with a mean or median below the first number and all
-# counts below the second.
-_MAX_SMALL_MEAN, _MAX_COUNT = 10.0, 10_000.0
+# The ordered probit is a candidate for counts with a mean or median below the first number, all
+# counts below the second, and a median of the last horizon below this quantile of earlier counts.
+_MAX_SMALL_MEAN, _MAX_COUNT, _NOT_GROWING = 10.0, 10_000.0, 0.975
 _MIN_WEIGHT = 1e-3  # weight up to which a member is dropped from the forecast of a long series
 _TRAINING_TIME = 0.6  # fraction of the budget for training on a long series, before conditioning
 _SCREENING_TIME, _ROUNDS = 0.4, 5  # fraction of the budget, and rounds, of the search for outliers
 _MIN_TARGETS, _MAX_OUTLIERS = 20, 0.02  # smallest number of targets, largest fraction of outliers
 _OUTLIER_RATIO, _OUTLIER_ERROR = 12.0, 3.0  # least error, in RMS of smaller errors, and absolute
 _PEAK_RATIO = 0.8  # smallest error of an outlier, relative to the rows before and after
-_SHIFT_GAIN = 0.5  # gain in mean log density of rolling forecasts that level shifts need
-_EVIDENCE = 15.0  # smallest likelihood-ratio statistic of a level shift
+_EVIDENCE = 15.0  # smallest likelihood-ratio statistic of a change of level or slope
 _MAX_SHIFT_ROWS = 1000  # number of last rows that are searched
-_MAX_SHIFTS = 4  # largest number of shifts
+_MAX_SHIFTS = 4  # largest number of changes
 _MIN_TIMES = 3  # smallest number of times before the first shift and after the last
 _MIN_UNEXPLAINED = 1e-6  # least fraction of a step's variance that the steps found do not explain
 
@@ -55,7 +54,7 @@ class SearchResult(NamedTuple):
     trained: list[Trained[Key, Member]]  # all candidates, including failed ones
     members: list[Member]  # of the mixture, largest weight first
     outliers: np.ndarray  # mask N of the observations
-    shifts: tuple[float, ...]  # times at which the level shifts
+    shifts: tuple[float, ...]  # times at which the level or the slope changes, if probable
     interrupted: bool  # whether Ctrl-C ended the training
 
 
@@ -83,7 +82,9 @@ def search(forecaster: Any, series: Series) -> SearchResult:
         members.sort(key=lambda member: -member.weight)
         if series.is_long:
             members = _condition(members, series, session)
-    return SearchResult(trained, members, outliers, series.shifts, training.interrupted)
+    is_shifted = sum(m.weight for m in members if m.name == SHIFTED) > 0.5
+    changes = tuple(sorted(series.shifts + series.kinks)) if is_shifted else ()
+    return SearchResult(trained, members, outliers, changes, training.interrupted)
 
 
 def _condition(members: list[Member], series: Series, session: Session) -> list[Member]:
@@ -118,11 +119,13 @@ def _transforms(options: Any, series: Series) -> list[Transform]:
     transforms = candidate_transforms(options.transform, values, as_bounds(options.bounds))
     lower, upper = transforms[0].lower, transforms[0].upper
     is_small = min(values.mean(), np.median(values)) < lower + _MAX_SMALL_MEAN
+    recent = values[-series.horizon :]
     if (
         options.transform == "auto"
         and transforms[0].whole
         and is_small
         and values.max() < lower + _MAX_COUNT
+        and np.median(recent) <= np.quantile(values[: -series.horizon], _NOT_GROWING)
     ):
         roots = [transform for transform in transforms if transform.name in ("sqrt", "logit")]
         return [*roots, OrderedProbit.of(values, lower, upper)]
@@ -134,7 +137,7 @@ def _screen_series(
 ) -> tuple[np.ndarray, Series, list[Trained[Key, Member]]]:
     """Find outliers and level shifts by one structure, with the first and the last transform.
 
-    Return the mask ``N`` of outliers; the series without outliers, with its level shifts; and
+    Return the mask ``N`` of outliers; the series without outliers, with its changes; and
     trained candidates that need no further training.
     """
     screening = clone(options).set_params(priors=True, recipe=None, progress=False)
@@ -145,11 +148,8 @@ def _screen_series(
     members = [trial.candidate for trial in trained if trial.candidate is not None]
     if members and options.structure == "auto" and not screen_session.is_over:
         best = max(members, key=lambda member: member.log_density)
-        shifted = replace(inliers, shifts=_level_shifts(best))
-        keys = [(SHIFTED, best.scales.transform)] if shifted.shifts else []
-        for trial in train_candidates(train, keys, screen_session, shared=(screening, shifted)):
-            if trial.candidate and trial.candidate.log_density - best.log_density > _SHIFT_GAIN:
-                inliers, trained = shifted, [*trained, trial]
+        shifts, kinks = _changes(best)
+        inliers = replace(inliers, shifts=shifts, kinks=kinks)
     session.interrupted = screen_session.interrupted
     is_candidate = options.priors and options.recipe is None and not outliers.any()
     if session.interrupted and not is_candidate:
@@ -214,11 +214,12 @@ def _large_errors(errors: np.ndarray) -> np.ndarray:
 
 
 @torch.no_grad()
-def _level_shifts(member: Member) -> tuple[float, ...]:
-    """Return times at which the level shifts more than a Gaussian process expects.
+def _changes(member: Member) -> list[tuple[float, ...]]:
+    """Return the times at which the level, and the slope, changes more than the member expects.
 
-    A likelihood-ratio test selects the best step function, given the covariance of the process up
-    to a refitted scale. The search is repeated with the steps found.
+    A likelihood-ratio test selects the best step or ramp, given a line and the covariance of the
+    process up to a refitted scale. The search is repeated with the steps and ramps found. If the
+    largest number does not suffice, the series is a curve, and its slope has no changes.
 
     Reference: Chen and Liu (1993), Joint Estimation of Model Parameters and Outlier Effects in Time
     Series.
@@ -228,19 +229,25 @@ def _level_shifts(member: Member) -> tuple[float, ...]:
     times = time.unique()
     between = (times[_MIN_TIMES - 1 : -_MIN_TIMES] + times[_MIN_TIMES : 1 - _MIN_TIMES]) / 2
     posterior = process.posterior()
-    steps = posterior.whiten((time > between.unsqueeze(-1)).to(time))
+    after = time - between.unsqueeze(-1)
+    columns = [(time - time[0]).unsqueeze(0), (after > 0).to(time), after.clamp_min(0)]
+    steps = posterior.whiten(torch.cat(columns))
     residual = posterior.whiten(posterior.residual.unsqueeze(0))[:, 0]
     least = _MIN_UNEXPLAINED * steps.square().sum(0)
-    shifts: list[float] = []
-    while len(shifts) < min(_MAX_SHIFTS, len(between)):
+    best, found = 0, list[int]()  # first the line
+    while len(found) <= min(_MAX_SHIFTS, len(between)):
+        found.append(best)
+        step = steps[:, best] / steps[:, best].norm()
+        residual = residual - step * (step @ residual)
+        steps = steps - torch.outer(step, step @ steps)
         squares = steps.square().sum(0)
         gains = torch.where(squares > least, (steps.mT @ residual).square() / squares, 0.0)
         best = int(gains.argmax())
         left = float(1 - gains[best] / residual.square().sum())
         if left > math.exp(-_EVIDENCE / len(residual)):
             break
-        shifts.append(float(between[best]))
-        step = steps[:, best] / squares[best].sqrt()
-        residual = residual - step * (step @ residual)
-        steps = steps - torch.outer(step, step @ steps)
-    return tuple((scales.x_offset + scales.x_scale * np.sort(shifts)).tolist())
+    else:
+        found = [number for number in found if number <= len(between)]
+    times = scales.x_offset + scales.x_scale * between.cpu().numpy()
+    is_found = np.isin(np.arange(1, steps.size(1)), found).reshape(2, -1)
+    return [tuple(times[rows].tolist()) for rows in is_found]

@@ -32,7 +32,7 @@ class Series:
         seasons, horizon: Known periods in units of time, shortest first; steps to forecast.
         covariates: Scaled columns ``N x C``; ``None`` without covariates.
         curves: Columns of ``rows`` with covariates of more than two values.
-        shifts: Times at which the level may have shifted.
+        shifts, kinks: Times at which the level or the slope may have changed.
     """
 
     time: np.ndarray
@@ -42,6 +42,7 @@ class Series:
     covariates: np.ndarray | None = None
     curves: tuple[int, ...] = ()
     shifts: tuple[float, ...] = ()
+    kinks: tuple[float, ...] = ()
     noise: np.ndarray | None = None
 
     @property

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, RBFKernel, RQKernel
 
+from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
 from gpytorch_nkn.kernels.damped_trend_kernel import DampedTrendKernel
 from gpytorch_nkn.kernels.integrated_wiener_kernel import IntegratedWienerKernel
 from gpytorch_nkn.kernels.step_kernel import StepKernel
@@ -19,7 +20,7 @@ from gpytorch_nkn.linalg import check_flags, check_number
 __all__ = ["MODES", "TERMS", "forecast"]
 
 _CONSTANT = 10.0  # prior variance of the level of standardised targets
-_ABRUPT = 1e-9  # width of a level shift, far below the distance between observations
+_ABRUPT = 1e-9  # width of a change, far below the distance between observations
 _SINE = 10.0  # lengthscale at which the periodic kernel is nearly a cosine
 
 # Mode, and standard deviation of the logarithm, of each prior, for standardised targets. The unit
@@ -123,6 +124,7 @@ TERMS = {
 }
 
 _SHIFT: _Weight = (0.5, 1.5)  # of a level shift
+_KINK: _Weight = (0.22, 1.5)  # of a change of slope, as of a line
 
 # Effects of each covariate.
 _LINE = _Term(_line, (0.02, 2.0))
@@ -141,6 +143,7 @@ def forecast(
     priors: bool,
     time_scale: float = 1.0,
     shifts: Sequence[float] = (),
+    kinks: Sequence[float] = (),
 ) -> tuple[list[Kernel], list[Layer]]:
     """Create the primitives and layers of the preset, one product per term and period."""
     check_flags(priors=priors)
@@ -157,9 +160,10 @@ def forecast(
     _check_columns(covariates, nonlinear)
     args = _Context(float(origin), 1.0, time_scale, priors)
     parts = list(_processes(terms, seasons, cycles, args))
-    for time in shifts:
-        step = StepKernel(location=float(time), width=_ABRUPT).requires_grad_(False)
-        parts.append(([step], _SHIFT))
+    parts += [([_step(time)], _SHIFT) for time in shifts]
+    for time in kinks:
+        slope = _fixed(CenteredLinearKernel(), "variance", time_scale**-2)
+        parts.append(([slope.initialize(center=float(time)), _step(time)], _KINK))
     if not parts:
         raise ValueError(f"terms={tuple(terms)} need seasons or cycles, got none.")
     if covariates:
@@ -197,6 +201,10 @@ def _processes(
             # the shortest season varies with the longest, such as a daily season over the year
             ends = (args._replace(period=float(seasons[n])) for n in (0, -1))
             yield [_periodic(end, "shape") for end in ends], weight
+
+
+def _step(time: float) -> Kernel:
+    return StepKernel(location=float(time), width=_ABRUPT).requires_grad_(False)
 
 
 def _on_column(column: int, kernels: list[Kernel]) -> list[Kernel]:

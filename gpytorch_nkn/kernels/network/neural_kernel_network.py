@@ -151,6 +151,7 @@ class NeuralKernelNetwork(BatchKernel):
         nonlinear: Sequence[int] = (),
         time_scale: float = 1.0,
         shifts: Sequence[float] = (),
+        kinks: Sequence[float] = (),
         priors: bool = True,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
@@ -167,7 +168,7 @@ class NeuralKernelNetwork(BatchKernel):
         - ``"fixed_season"``: periodic; also the product of the shortest and the longest season.
 
         ``"cycle"`` adds a quasi-periodic component for each of the ``cycles``. Each of the
-        ``shifts`` adds a level shift.
+        ``shifts`` adds a level shift, and each of the ``kinks`` a change of slope.
 
         These terms depend on time, the first column. Each covariate adds a linear effect and its
         products with a random walk and with the shortest season. Columns in ``nonlinear`` add a
@@ -185,7 +186,7 @@ class NeuralKernelNetwork(BatchKernel):
             covariates: Input columns of covariates, at least 1 (counted within ``active_dims``).
             nonlinear: Covariates with an additional smooth effect.
             time_scale: Time scale of priors on walks, trends, lines and levels, in units of time.
-            shifts: Times of level shifts, which are not trained.
+            shifts, kinks: Times of changes of level and of slope, which are not trained.
             priors: Use log-normal priors.
             active_dims: Columns of time and covariates, if the input has other columns.
 
@@ -197,7 +198,7 @@ class NeuralKernelNetwork(BatchKernel):
         Processes Needs Priors, for a sum with priors, without random walks and shifting seasons.
         """
         parts = forecast.forecast(
-            origin, seasons, cycles, terms, covariates, nonlinear, priors, time_scale, shifts
+            origin, seasons, cycles, terms, covariates, nonlinear, priors, time_scale, shifts, kinks
         )
         # the input may have columns besides the covariates
         return cls._preset(parts, None if covariates else 1, active_dims)

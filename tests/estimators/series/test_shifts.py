@@ -1,4 +1,4 @@
-"""Shifts of the level of a series."""
+"""Changes of the level and the slope of a series."""
 
 import numpy as np
 import pandas as pd
@@ -31,6 +31,22 @@ def test_after_a_shift_forecasts_are_as_without_one(begin, end):
     found = model.forecast(12, level=95)
     assert np.abs(found["median"].to_numpy() - values[72:]).mean() < 1.5
     assert (found["hi-95"] - found["lo-95"]).mean() < 8  # 4 of the noise itself
+
+
+def test_after_a_change_of_slope_the_band_is_that_of_a_line():
+    line = np.arange(132.0)
+    bent = np.minimum(line, 80) - np.maximum(line - 80, 0)
+    model = NKNForecaster(horizon=12, seasons=[], random_state=0, progress=False)
+    y = bent[:120] + np.random.default_rng(0).normal(size=120)
+    found = model.fit(line[:120], y).forecast(12, level=95)
+    assert np.abs(model.shifts_ - 80).min() <= 2
+    assert np.abs(found["median"].to_numpy() - bent[120:]).mean() < 2
+    assert (found["hi-95"] - found["lo-95"]).mean() < 8  # 4.3 of a line with a known kink
+
+
+def test_after_growth_a_series_may_fall_as_fast():
+    y = 5 * np.minimum(_STEPS, 64) - 5 * np.maximum(_STEPS - 64, 0) + 100 + noise()
+    assert np.abs(fitted(y).forecast(12)["median"] - y[72:]).mean() < 10
 
 
 @pytest.mark.parametrize(
