@@ -80,6 +80,7 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "fit an NKNSingleTaskGP to a subset of the rows": "interpretation/test_source.py",
     "add rows without a target": "test_cli.py",
     "name them (--covariates)": "datasets/test_csv_series.py",
+    "another table begins": "datasets/test_csv_series.py",
     "had no covariates": "estimators/series/test_forecasts_with_covariates.py",
     "repeat a time": "estimators/series/test_many_series.py",
     "dates such as 2024": "estimators/series/test_many_series.py",

@@ -37,9 +37,10 @@ _MONTH_NAME = rf"(?i:(?:{MONTH})[a-z]*\.?)"
 _WORDS = {  # cells that show which part of the time a column has: 01-Jan, 1. Quartal
     "month": r"(?:\d\d?[ .-]+)?" + _MONTH_NAME,
     "quarter": r"[1-4](?i:[a-z.]{0,3} ?[qkt][a-z]*)",
+    "half": r"(?i:[ap]\.? ?m\.?)",
 }
 _PARTS = {  # parts of times: pattern of column names, smallest and largest number
-    "year": ("(?:epi|iso|mmwr)?year|yr|yy(?:yy)?|periods?", 1500, 2199),
+    "year": ("(?:epi|iso|mmwr)?year|yr|yy(?:yy)?|periods?", 1500, 2699),
     "month": ("mo(?:n|nth)?|mm", 1, 12),
     "quarter": ("quarter|qtr", 1, 4),
     "week": ("(?:epi|iso|mmwr)?week|wk", 1, 53),
@@ -51,7 +52,14 @@ _PARTS = {  # parts of times: pattern of column names, smallest and largest numb
 _CHAINS = [  # parts that make up a time, the preferred first
     (*days, *hours)
     for days in (("date",), ("year", "month", "day"), ("year", "doy"))
-    for hours in ((), ("clock",), ("hour",), ("hour", "minute"))
+    for hours in (
+        (),
+        ("clock",),
+        ("hour",),
+        ("hour", "minute"),
+        ("clock", "half"),
+        ("hour", "half"),
+    )
 ] + [("year", "month"), ("year", "quarter"), ("year", "week"), ("date", "day")]
 _INITIALS = "[JFMASOND]{2,3}"  # of two or three months: DJ, DJF
 _WIDE = (  # parts of times, names of columns that become rows, numbers of such columns

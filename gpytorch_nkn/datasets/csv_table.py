@@ -141,6 +141,14 @@ def _named(path: Path, rows: pd.DataFrame, reading: Reading) -> pd.DataFrame:
         labels = _labels(body)
         reading.note(f"No header; the columns are called {quoted(labels)}.")
         return body.set_axis(labels, axis=1)
+    later = left[left.index > body.index[0]]
+    other = later[(later[0] == names.iloc[0, 0]) & (later != names.iloc[0]).any(axis=1)]
+    if len(other):
+        line = int(other.index[0])
+        raise ValueError(
+            f"Line {line}: another table begins with {quoted(other.iloc[0])}. Read it alone by "
+            f"{option('skiprows', line - 1)}, or save the table above as a file of its own."
+        )
     name = names.iloc[0].str.strip(" ,")
     beyond = is_used[name[name != ""].index[-1] + 1 :]
     if beyond.sum() == 1 and reading.sep != "," and (body[beyond.idxmax()] != "").all():

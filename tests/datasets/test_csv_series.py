@@ -89,6 +89,7 @@ DATES = {
     ("13.2.2020 18.00.00", "13.2.2020 19.30.00"): ["2020-02-13T18:00:00", "2020-02-13T19:30:00"],
     ("13/2/2020 12.00.00 AM", "13/2/2020 1.00.00 PM"): ["2020-02-13T00:00:00",
         "2020-02-13T13:00:00"],
+    ("29/02/2567", "01/03/2567 09:00"): ["2024-02-29T00:00:00", "2024-03-01T09:00:00"],  # Thai
     ("1/13/2020 12:30a", "1/13/2020 1:00 p.m."): ["2020-01-13T00:30:00", "2020-01-13T13:00:00"],
     ("20MAR2022:10:00:00", "20MAR2022:11:00:00"): ["2022-03-20T10:00:00", "2022-03-20T11:00:00"],
     ("20200113:0010", "20200113:0110"): ["2020-01-13T00:10:00", "2020-01-13T01:10:00"],
@@ -224,6 +225,15 @@ def test_missing_values_are_omitted(read):
     assert series.x.tolist() == [0, len(marks) + 1] and series.y.tolist() == [1, 2]
     assert series.notices == (f"Dropped rows without a value of 'y': {len(marks)}.",)
     assert read(column(["1", "x", "-999.0"]), na_values=["x", "-999"]).y.tolist() == [1]
+
+
+def test_halves_of_the_day_may_have_their_own_column(read):
+    rows = (f"2024-01-0{d},{h:02}:30,{p},{h}\n" for d in (1, 2) for p in "ap" for h in range(1, 13))
+    series = read(
+        "date,time,half,y\n" + "".join(rows).replace(",a,", ",AM,").replace(",p,", ",PM,")
+    )
+    assert series.x[:3].astype(str).tolist() == [f"2024-01-01T0{h}:30:00" for h in range(3)]
+    assert series.y.tolist() == 4 * [12, *range(1, 12)]
 
 
 VALUES = [20.5, 21.25, 19, 22, 18.5, 20, 21, 23.5]
@@ -704,6 +714,9 @@ ADVICE = {
         {"date_format": "%d.%m.%y %Hh"}),
     "t,y\n2001-12,2\n2002-01,3\nx,3\n2002-02,5\n": ("na_values=['x'] (--na-values=x)",
         {"na_values": ["x"]}),
+    "t,y\n1,2\n2,3\n\nt,z\n1,5\n2,7\n": (
+        "Line 5: another table begins with 't', 'z'. Read it alone by skiprows=4 (--skiprows=4)",
+        {"skiprows": 4}),
     BY_HALVES: ("skip these lines by skiprows=18 (--skiprows=18)", {"skiprows": 18}),
     "t,y\n2001-11,2\n2001-13,2\n2001-12,4\n": ("na_values=['2001-13']", {"na_values": ["2001-13"]}),
     "t,y\n2001-02-28,2\n2001-02-30,2\n2001-03-01,4\n": ("na_values=['2001-02-30']",
