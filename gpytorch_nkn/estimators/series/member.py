@@ -100,7 +100,7 @@ class Member:
     shifts: tuple[float, ...] = ()  # times at which the level shifts
     _shift_variance: float = 0.0  # of future level shifts, per horizon and transformed
     _conditioned: ConditionedGP | None = field(default=None, repr=False)
-    _limits: _Limits | None = field(default=None, repr=False)
+    _limits: _Limits = field(init=False, repr=False)
 
     @property
     def transform(self) -> str:
@@ -128,8 +128,6 @@ class Member:
         """Return means and standard deviations ``M`` of transformed observations."""
         means, stds = self.scales.moments(*self._gaussian(rows, joint=False))
         stds = self.calibration * stds
-        if self._limits is None:
-            return means, stds
         leads = self._leads(rows)
         stds = np.sqrt(stds**2 + self._shift_variance * np.maximum(leads, 0.0))
         return self._limits.applied(means, stds, leads)
@@ -278,7 +276,7 @@ class _Limits:
         means, stds = limited, np.maximum(stds, np.abs(limited - means) / _HALF_WIDTH)
         margin = np.maximum(high - means, rise)
         if not self.is_log:
-            margin = np.maximum(margin, np.maximum(means - low, times * self.change))
+            margin = np.maximum(margin, means - low)
         return means, np.where(
             (leads > 0) & (margin > 0), np.minimum(stds, margin / _HALF_WIDTH), stds
         )
