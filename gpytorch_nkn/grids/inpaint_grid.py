@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -314,8 +315,10 @@ class _Channels:
         if fillable.any():
             pairs = zip(learned, self.missing, strict=True)
             smooth = np.stack([self.smoother.biharmonic(channel, gone) for channel, gone in pairs])
-            learned = np.where(fillable, smooth, learned)
-        complete = bool(self.mixtures) and not np.isnan(learned).any()
+            gone, dims = np.logical_and.reduce(self.missing), set(range(self.anywhere.ndim))
+            rows = [gone.all(tuple(dims - {dim}), keepdims=True) for dim in dims]  # dropped
+            learned = np.where(fillable & ~reduce(np.logical_or, rows), smooth, learned)
+        complete = bool(self.mixtures) and not np.isnan(learned[:, ~fillable]).any()
         if complete or bool((self.missing == self.missing[0]).all()):
             learned, weights = _first_component(learned)
             noise = None if noise is None else np.tensordot(weights**2, noise, 1)

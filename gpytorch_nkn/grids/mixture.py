@@ -44,7 +44,7 @@ class Mixture:
     Args:
         values, missing: Standardised values ``C x n_1 x ... x n_P``, and the mask of missing ones.
         blocks: Masks of held-out cells, ``B x n_1 x ... x n_P``. Cells farther from known cells
-            than any missing cell are not scored.
+            than any missing cell are scored only if all are, as in regular sub-grids.
         smoother, names: Smooth interpolants of the grid, and names of those in the mixture.
         cells: Mask ``n_1 x ... x n_P`` of cells, among which missing ones are filled.
         end: Value of ``time.monotonic()`` after which only the first block is predicted.
@@ -71,8 +71,14 @@ class Mixture:
         self._cases: list[_Case] = []
         for block in (np.zeros_like(missing[0]), *blocks):
             if len(self._cases) < 2 or time.monotonic() < end:
-                self._cases.append(_Case(values, missing | block, smoother, names, longest))
+                self._cases.append(_Case(values, missing, block, smoother, names, longest))
         self.blocks = blocks[: len(self._cases) - 1]
+        held = [case.distance[case.held] for case in self._cases[1:] if case.held.any()]
+        if held and min(map(np.min, held)) > longest:  # between rows of a coarser grid
+            longest = float(max(map(np.max, held)))
+        for case in self._cases:
+            case.depth = np.log(case.distance) / np.log(max(longest, 2.0))
+            case.distance = case.distance / longest
 
     def add(
         self, name: str, fill: np.ndarray, in_blocks: Iterable[np.ndarray], num_parameters: int = 0
@@ -119,21 +125,16 @@ class Mixture:
     def _scored(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, _Case, np.ndarray]]:
         """Return interpolants ``K x S``, depths, values, case and mask of S scored cells per block.
 
-        The mask selects the scored cells among the missing cells of the case. Without cells as near
-        to known ones as the missing cells, the nearest are scored. The list is empty if distances
-        along a dimension are much shorter than in the holes. Cells of a known row then show no
-        errors across the row.
+        The mask selects the scored cells among the missing cells of the case. The list is empty if
+        distances along a dimension are much shorter than in the holes. Cells of a known row then
+        show no errors across the row.
         """
-        pairs = list(zip(self._cases[1:], self.blocks, strict=True))
-        held = [(~self.missing & block)[case.missing] for case, block in pairs]
-        depths = [case.depth[cells] for (case, _), cells in zip(pairs, held, strict=True)]
-        limit = max(1.0, min((depth.min() for depth in depths if depth.size), default=1.0))
         parts = []
-        for (case, _), cells in zip(pairs, held, strict=True):
-            cells = cells & (case.depth <= limit)
+        for case in self._cases[1:]:
+            cells = case.held & (case.depth <= 1.0)
             if cells.any():
-                truth, depth = self.values[case.missing][cells], np.minimum(case.depth[cells], 1.0)
-                parts.append((case.stack[:, cells], depth, truth, case, cells))
+                truth = self.values[case.missing][cells]
+                parts.append((case.stack[:, cells], case.depth[cells], truth, case, cells))
         if parts:
             hole = self._cases[0]
             offset = hole.offset[:, self.cells[hole.missing]].mean(1)
@@ -181,15 +182,19 @@ class Mixture:
 class _Case:
     """Interpolants ``K x cells`` of missing cells, and features for their variances."""
 
+    depth: np.ndarray  # logarithm of the distance to known cells, 1 at the longest distance
+
     def __init__(
         self,
         values: np.ndarray,
         missing: np.ndarray,
+        block: np.ndarray,
         smoother: SmoothInterpolants,
         names: Sequence[str],
         longest: float,
     ):
-        self.missing = missing
+        known, self.missing = ~missing, (missing := missing | block)
+        self.held = known[missing]  # held-out cells among the missing ones
         shared = bool((missing == missing[0]).all())
         groups = [slice(None)] if shared else [slice(i, i + 1) for i in range(len(missing))]
         variances = np.zeros((2, *values.shape))
@@ -211,9 +216,7 @@ class _Case:
         nearest = [distance_transform_edt(h, return_indices=True)[1] for h in missing]
         steps = np.abs(np.stack(nearest, 1) - np.indices(missing.shape[1:], np.int32)[:, None])
         self.offset = steps[:, missing]  # P x cells, from the nearest known cells
-        distance = np.sqrt(np.square(self.offset).sum(0))
-        self.depth = np.log(distance) / max(np.log(longest), np.log(2.0))
-        self.distance = distance / longest
+        self.distance = np.sqrt(np.square(self.offset).sum(0))
 
     def features(self, weights: np.ndarray) -> np.ndarray:
         """Return positive features ``J x cells`` whose combination is the variance."""

@@ -47,6 +47,7 @@ def initialize_grid_kernels(
     values: Tensor,
     observed: Tensor,
     *,
+    shortest: Sequence[float] | None = None,
     seed: int = 0,
     restart: int = 0,
 ) -> None:
@@ -69,6 +70,7 @@ def initialize_grid_kernels(
         values: Standardised values ``... x n_1 x ... x n_P``; the spectrum is computed from the
             first entry of a batch.
         observed: Mask of the observed values.
+        shortest: Smallest lengthscale of each dimension; ``None`` for no bound.
         seed: Determines all draws together with ``restart``, independently of the global random
             state.
         restart: Number of the restart.
@@ -92,7 +94,7 @@ def initialize_grid_kernels(
         rank = 0 if restart == 0 else int(rng.integers(0, 4))
         for part in (module for module in kernel.modules() if isinstance(module, Kernel)):
             roles = id(part) in primitives, id(part) in envelopes
-            _start(part, x, spectrum, rank, rng, *roles)
+            _start(part, x, spectrum, shortest[dim] if shortest else 0.0, rank, rng, *roles)
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
         for module in kernel.modules():
             if isinstance(module, Linear) and module.raw_weight.requires_grad:
@@ -147,6 +149,7 @@ def _start(
     part: Kernel,
     x: Tensor,
     spectrum: AxisSpectrum,
+    shortest: float,
     rank: int,
     rng: np.random.Generator,
     is_primitive: bool,
@@ -168,7 +171,8 @@ def _start(
         scale = 1.0 if periodic else period
         if is_envelope:
             (low, high), scale = _ENVELOPE_RANGE, float((x.amax(0) - x.amin(0)).amax()) or 1.0
-        assign(part, "lengthscale", scale * draw(part.lengthscale, low, high))
+        least = 2 * math.pi / period * shortest if periodic else shortest
+        assign(part, "lengthscale", (scale * draw(part.lengthscale, low, high)).clamp_min(least))
     if periodic and part.raw_period_length.requires_grad:
         assign(part, "period_length", torch.full_like(part.period_length, period))
     if isinstance(part, SpectralComponentKernel) and part.frequency.requires_grad:

@@ -138,6 +138,7 @@ def kinds_of_holes(*shape):
     for end in (slice(0, shape[0] // 4), slice(-shape[0] // 4, None)):
         masks["corners"][(end,) * len(shape)] = True
     masks["all but a row"] = np.indices(shape)[0] != 5
+    masks["lattice"] = (np.indices(shape) % 3 > 0).any(0)
     return masks | {"scattered": np.random.default_rng(4).random(shape) > 0.05}
 
 
@@ -196,6 +197,17 @@ def test_known_lines_show_errors_across_them(quick):
     band[20:22] = False
     std = inpaint(np.where(band, np.nan, image), progress=False).std[band]
     assert 0.9 * image[20:22].std() < std.min() and std.max() < 2 * image[20:22].std()
+
+
+def test_known_cells_of_a_coarser_grid_show_errors_between_its_rows():
+    rows, columns = np.mgrid[:28, :30]
+    image = np.cos(0.8 * rows + 0.3) * np.cos(0.65 * columns + 1)  # 2.6 and 3.2 cells of the grid
+    image += 0.05 * np.random.default_rng(0).normal(size=image.shape)
+    missing = (np.indices(image.shape) % 3 != 1).any(0)
+    result = inpaint(np.where(missing, np.nan, image), progress=False)
+    error = np.abs(result.mean - image)[missing]
+    assert np.sqrt(np.square(error).mean()) < 0.5 * image.std()
+    assert (error < 1.96 * result.std[missing]).mean() > 0.75
 
 
 @pytest.mark.parametrize("few", [3, 6])

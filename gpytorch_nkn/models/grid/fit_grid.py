@@ -196,12 +196,18 @@ def fit_grid_gp(
 
 
 def _initialize(model: KroneckerGridGP, seed: int, number: int) -> None:
+    # between the rows of a coarser grid, shorter lengthscales fit but predict the mean
+    steps = [
+        float(x.amax() - x.amin()) / max(len(x) - 1, 1) if 2 * len(x) <= len(every) + 1 else 0.0
+        for every, x in zip(model.coordinates, model.train_coordinates, strict=True)
+    ]
     with torch.no_grad():
         initialize_grid_kernels(
             list(model.kernels),
             model.train_coordinates,
             model.residual(),
             model.grid.observed,
+            shortest=steps,
             seed=seed,
             restart=number,
         )

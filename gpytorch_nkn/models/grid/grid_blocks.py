@@ -44,8 +44,9 @@ def hole_blocks(
     on missing cells. Up to 8 holes, some of them at edges, move separately. A pattern at an edge of
     the grid is also mirrored to the opposite edge. Cells between the edge and the moved pattern are
     held out too, because a missing side requires extrapolation. At least half of the observed cells
-    remain. For scattered missing cells, blocks are balls around observed cells, with the missing
-    cells' distances to the nearest observed cell as radii.
+    remain. If all observed cells lie on a coarser grid, the first blocks are every 2P-th row of it,
+    because entire rows are missing. For scattered missing cells, blocks are balls around observed
+    cells, with the missing cells' distances to the nearest observed cell as radii.
 
     Args:
         missing: Mask of missing cells, ``n_1 x ... x n_P``.
@@ -57,7 +58,7 @@ def hole_blocks(
     """
     generator = torch.Generator().manual_seed(seed + 0x5EED)  # another stream of draws
     pattern = missing if pattern is None else pattern
-    if not num_blocks or not pattern.any():
+    if not num_blocks or not pattern.any() or missing.all():
         return np.zeros((0, *missing.shape), dtype=bool)
     holes = _holes(pattern) if near else []
     if len(holes) > 1:
@@ -70,11 +71,23 @@ def hole_blocks(
         joined = [block for block in joined if block.sum() <= _MAX_SHARE * (~missing).sum()]
         if joined:
             return np.stack(joined)
+    lattice = _lattice(missing)
+    known, every = ~missing[lattice], 2 * missing.ndim
+    dims = [dim for dim, n in enumerate(known.shape) if lattice[dim].step > 1 and n > 2]
+    rows = np.indices(known.shape)[dims] % every
+    lines = [known & (rows == start).any(0) for start in range(every)]
+    lines = [block for block in lines if 0 < block.sum() <= _MAX_SHARE * known.sum()]
+    if lines:
+        inner = hole_blocks(~known, num_blocks, pattern=pattern[lattice], near=near, seed=seed)
+        coarse = np.concatenate([lines, inner])[:num_blocks]
+        blocks = np.zeros((len(coarse), *missing.shape), dtype=bool)
+        blocks[(slice(None), *lattice)] = coarse
+        return blocks
+    result: list[np.ndarray] = []
     scattered = is_scattered(pattern)
     most = (_SCATTERED_SHARE if scattered else _MAX_SHARE) * (~missing).sum()
     least = (1 - _OVERLAP) * pattern.sum()
     steps = 9 if missing.ndim <= 2 else 5  # positions in each dimension
-    result: list[np.ndarray] = []
     for inside in (True, False):
         moved = _moved(pattern, missing, (least, most), inside, steps)
         order = permutation(len(moved), generator).tolist()
@@ -100,6 +113,13 @@ def is_scattered(missing: np.ndarray) -> bool:
         if alike > 0.5 * (1 + rare.mean()) * num_seen:
             return False
     return True
+
+
+def _lattice(missing: np.ndarray) -> tuple[slice, ...]:
+    """Return the coarsest regular sub-grid that contains all known cells."""
+    rows = [np.unique(index) for index in np.argwhere(~missing).T]
+    steps = [max(int(np.gcd.reduce(np.diff(row))), 1) for row in rows]
+    return tuple(slice(row[0] % step, None, step) for row, step in zip(rows, steps, strict=True))
 
 
 def _moved(

@@ -127,6 +127,20 @@ def test_missing_lines_are_held_out_as_lines():
     assert len(blocks) and (blocks.any(2) == blocks.all(2)).all()
 
 
+@pytest.mark.parametrize("shape", [(24, 20), (13, 12, 14)])
+@pytest.mark.parametrize("near", [False, True])
+def test_rows_of_a_coarser_grid_are_held_out(shape, near):
+    missing = (np.indices(shape) % 2 != 1).any(0)
+    missing[tuple(slice(5, 9) for _ in shape)] = True
+    known = ~missing
+    for block in hole_blocks(missing, 4, near=near):
+        assert not (block & missing).any() and block.sum() <= known.sum() / 2
+        for dim in range(len(shape)):
+            axes = tuple(i for i in range(len(shape)) if i != dim)
+            assert ((known & ~block).sum(axes) < known.sum(axes))[1::2].all()
+            assert (block == known).all(axes)[1::2].any()  # an entire row
+
+
 def test_no_room_at_all():
     almost = np.ones((6, 6), dtype=bool)
     almost[0, 0] = almost[5, 5] = False
