@@ -15,6 +15,7 @@ __all__ = ["hole_blocks", "is_scattered"]
 
 _OVERLAP = 0.3  # largest fraction of a moved hole on missing cells
 _MAX_SHARE, _SCATTERED_SHARE = 0.5, 0.25  # largest fractions of the observed cells in a block
+_LINES_SHARE = 0.75  # the same for rows of a coarser grid, which may have few
 _BALLS, _BALLS_SHARE = 300, 0.1  # balls in a block, and their largest fraction of observed cells
 _SHARED = 0.5  # largest overlap of two moved holes, as a fraction of the smaller one
 _LARGE = 0.9  # smallest moved part of a large hole, relative to the largest part
@@ -45,8 +46,8 @@ def hole_blocks(
     the grid is also mirrored to the opposite edge. Cells between the edge and the moved pattern are
     held out too, because a missing side requires extrapolation. At least half of the observed cells
     remain. If all observed cells lie on a coarser grid, the first blocks are every 2P-th row of it,
-    because entire rows are missing. For scattered missing cells, blocks are balls around observed
-    cells, with the missing cells' distances to the nearest observed cell as radii.
+    because entire rows are missing, and a quarter remains. For scattered missing cells, blocks are
+    balls around observed cells. Their radii are distances of missing cells to observed cells.
 
     Args:
         missing: Mask of missing cells, ``n_1 x ... x n_P``.
@@ -76,7 +77,7 @@ def hole_blocks(
     dims = [dim for dim, n in enumerate(known.shape) if lattice[dim].step > 1 and n > 2]
     rows = np.indices(known.shape)[dims] % every
     lines = [known & (rows == start).any(0) for start in range(every)]
-    lines = [block for block in lines if 0 < block.sum() <= _MAX_SHARE * known.sum()]
+    lines = [block for block in lines if 0 < block.sum() <= _LINES_SHARE * known.sum()]
     if lines:
         inner = hole_blocks(~known, num_blocks, pattern=pattern[lattice], near=near, seed=seed)
         coarse = np.concatenate([lines, inner])[:num_blocks]

@@ -127,14 +127,14 @@ def test_missing_lines_are_held_out_as_lines():
     assert len(blocks) and (blocks.any(2) == blocks.all(2)).all()
 
 
-@pytest.mark.parametrize("shape", [(24, 20), (13, 12, 14)])
+@pytest.mark.parametrize("shape", [(24, 20), (13, 12, 14), (8, 9, 8)])
 @pytest.mark.parametrize("near", [False, True])
 def test_rows_of_a_coarser_grid_are_held_out(shape, near):
     missing = (np.indices(shape) % 2 != 1).any(0)
-    missing[tuple(slice(5, 9) for _ in shape)] = True
+    missing[tuple(slice(5, 8) for _ in shape)] = True
     known = ~missing
     for block in hole_blocks(missing, 4, near=near):
-        assert not (block & missing).any() and block.sum() <= known.sum() / 2
+        assert not (block & missing).any() and block.sum() <= 0.75 * known.sum()
         for dim in range(len(shape)):
             axes = tuple(i for i in range(len(shape)) if i != dim)
             assert ((known & ~block).sum(axes) < known.sum(axes))[1::2].all()
