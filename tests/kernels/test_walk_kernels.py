@@ -157,6 +157,7 @@ def test_wrong_columns_of_covariates_are_named(covariates, curves):
     ("options", "error", "message"),
     [
         ({"seasons": 12.0}, TypeError, "seasons must be a sequence of numbers, got 12.0"),
+        ({"kinks": 12.0}, TypeError, "kinks must be a sequence of numbers, got 12.0"),
         ({"cycles": [0.0]}, ValueError, "seasons and cycles must be positive, got 0.0"),
         ({"time_scale": "day"}, TypeError, "time_scale must be a number, got 'day'"),
     ],

@@ -94,7 +94,7 @@ class SeriesGP(RowsGP):
 
 
 def screen(series: Series) -> str:
-    """Return the structure of the candidate that finds outliers and level shifts."""
+    """Return the structure of the candidate that finds outliers and changes."""
     return _DRIFTING if series.is_long else _STEADY
 
 

@@ -40,7 +40,8 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
     (:meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.forecast`). One candidate has a learned cycle.
     Rolling forecasts determine the weights of the mixture and calibrate its intervals.
 
-    Up to four changes of level or slope are detected in the series. One candidate includes them.
+    Up to four changes of level or slope are detected in the series. An additional candidate
+    includes them.
 
     Covariates are columns with known future values, such as prices, temperatures or holidays. Each
     has a linear effect, which may drift and vary with the shortest season, and a smooth effect if
@@ -217,7 +218,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
                 f"{self.outliers_.size} of {len(time)} observations are outliers and are "
                 f"not used, at {times}; outliers='keep' uses them."
             )
-        after = np.searchsorted(observed.time, result.shifts)
+        after = np.unique(np.searchsorted(observed.time, result.shifts))
         self.shifts_ = self.observed_.index[after]
         self._set_members(result.members)
         keys = [(trial.key[0], trial.key[1].name) for trial in result.trained]

@@ -44,8 +44,8 @@ _PEAK_RATIO = 0.8  # smallest error of an outlier, relative to the rows before a
 _EVIDENCE = 15.0  # smallest likelihood-ratio statistic of a change of level or slope
 _MAX_SHIFT_ROWS = 1000  # number of last rows that are searched
 _MAX_SHIFTS = 4  # largest number of changes
-_MIN_TIMES = 3  # smallest number of times before the first shift and after the last
-_MIN_UNEXPLAINED = 1e-6  # least fraction of a step's variance that the steps found do not explain
+_MIN_TIMES = 3  # smallest number of times before the first change and after the last
+_MIN_UNEXPLAINED = 1e-6  # least fraction of a step's variance that the changes found do not explain
 
 
 class SearchResult(NamedTuple):
@@ -83,7 +83,7 @@ def search(forecaster: Any, series: Series) -> SearchResult:
         if series.is_long:
             members = _condition(members, series, session)
     is_shifted = sum(m.weight for m in members if m.name == SHIFTED) > 0.5
-    changes = tuple(sorted(series.shifts + series.kinks)) if is_shifted else ()
+    changes = series.shifts + series.kinks if is_shifted else ()
     return SearchResult(trained, members, outliers, changes, training.interrupted)
 
 
@@ -135,7 +135,7 @@ def _transforms(options: Any, series: Series) -> list[Transform]:
 def _screen_series(
     options: Any, series: Series, session: Session
 ) -> tuple[np.ndarray, Series, list[Trained[Key, Member]]]:
-    """Find outliers and level shifts by one structure, with the first and the last transform.
+    """Find outliers and changes by one structure, with the first and the last transform.
 
     Return the mask ``N`` of outliers; the series without outliers, with its changes; and
     trained candidates that need no further training.

@@ -60,9 +60,10 @@ def describe_component(
     elif component.has_mean:
         kind, facts = "trend", _trend_facts(x, mean, targets_std, units)
         facts["walks"] = _random_walks(component, units)
-        shifts = any(role_of(f) == "step" for term in component.terms for f in term.factors)
-        if shifts and facts["shape"] in ("steeper", "flatter", ""):
-            facts["shape"] = "shifted"
+        steps = [r for t in component.terms if "step" in (r := {role_of(f) for f in t.factors})]
+        names = {"a change of slope" if "linear" in roles else "a level shift" for roles in steps}
+        if names and facts["shape"] in ("steeper", "flatter", ""):
+            facts["shape"] = f"with {listed(sorted(names))}"
     else:
         facts["name"] = words_of(component.terms[0], units) if kind == "other" else component.name
         kind = "other"

@@ -151,7 +151,8 @@ def forecast(
     unknown = [name for name in terms if name not in TERMS]
     if unknown or not terms:
         raise ValueError(f"terms must be among {tuple(TERMS)}, got {tuple(terms)}.")
-    for name, values in (("seasons", seasons), ("cycles", cycles), ("shifts", shifts)):
+    times = {"seasons": seasons, "cycles": cycles, "shifts": shifts, "kinks": kinks}
+    for name, values in times.items():
         if not isinstance(values, Iterable):
             raise TypeError(f"{name} must be a sequence of numbers, got {values!r}.")
     for period in (*seasons, *cycles):

@@ -199,13 +199,17 @@ def test_independent_counts_show_no_misfit(rate):
     assert "between 0 and 0" not in str(found)
 
 
-def test_a_level_shift_is_not_reported_as_a_rising_trend():
+@pytest.mark.parametrize(
+    "change, words",
+    [(lambda t: 15 * (t > 0), "a level shift"), (lambda t: t.clip(0), "a change of slope")],
+)
+def test_a_level_shift_is_not_reported_as_a_rising_trend(change, words):
     t = np.arange(84.0)
-    y = 50 + 5 * np.sin(2 * np.pi * t / 12) + 15 * (t > 50)
+    y = 50 + 5 * np.sin(2 * np.pi * t / 12) + change(t - 50)
     y += np.random.default_rng(3).normal(0, 0.5, 84)
     forecaster = NKNForecaster(quality="fast", seasons=[12], progress=False, random_state=0)
     found = str(report(forecaster.fit(t, y), seed=0, progress=False))
-    assert "A trend with a level shift" in found and "rising" not in found
+    assert f"A trend with {words} (" in found and "rising" not in found
 
 
 def test_a_component_is_called_smooth_by_no_report_on_a_rough_kernel():
