@@ -70,7 +70,7 @@ _LETTERS = {  # group of the patterns for a part of the time in a separate colum
 _WORDS = {word: i + 1 for i, word in enumerate(MONTH.split("|"))}
 _WORDS |= {"i": 1, "ii": 2, "iii": 3, "iv": 4}
 _EPIDEMIC = "(?i)epi|mmwr|cdc"  # names of columns with weeks that begin on Sundays
-_BUDDHIST = 2400  # the first year that is read as one of the Buddhist era
+_BUDDHIST = 2400  # the least first year of a series in the Buddhist era
 _CENTURY = 1930  # the first year that two digits stand for
 _SHORT_YEARS = f"Years of two digits are read as {_CENTURY} to {_CENTURY + 99}."
 _EPOCHS = {"s": 1e9, "ms": 1e12, "us": 1e15, "ns": 1e18}  # the present time since 1970
@@ -290,7 +290,7 @@ def _assembled(parts: pd.DataFrame) -> pd.DataFrame:
     n["S"] = n["S"].astype(str).str.replace(",", ".")
     n = n.astype(float)
     year = n["Y"].fillna(n["y"] + 1900 + 100 * (n["y"] < _CENTURY - 1900))
-    year -= 543 * (year >= _BUDDHIST)
+    year -= 543 * (year.min() >= _BUDDHIST)
     quarter, week = n["q"].fillna(n["i"]), n["W"].fillna(n["U"])
     month = n["m"].fillna(n["b"]).fillna(3 * quarter - 2).fillna(6 * n["s"] - 5).fillna(1)
     day = n["d"].fillna(1).where(week.isna(), 4)  # the fourth of January is in the first week
