@@ -228,7 +228,8 @@ def choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], str, 
     if times:
         is_known = 1 < len(times) == len(parts) and "" not in parts
         known = [chain for chain in counted if {*chain.values()} == {*times}]
-        known += [{p: parts[p] for p in ("date", *_PARTS, "clock") if p in parts}] * is_known
+        order = ("date", *_PARTS, "clock", "half")
+        known += [{p: parts[p] for p in order if p in parts}] * is_known
         parts = [*known, {str(i): name for i, name in enumerate(times)}][0]
     elif chains:
         repeated = [frame.duplicated([*chain.values()]).mean() for chain in chains]

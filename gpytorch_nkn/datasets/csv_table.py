@@ -141,8 +141,9 @@ def _named(path: Path, rows: pd.DataFrame, reading: Reading) -> pd.DataFrame:
         labels = _labels(body)
         reading.note(f"No header; the columns are called {quoted(labels)}.")
         return body.set_axis(labels, axis=1)
-    later = left[left.index > body.index[0]]
-    other = later[(later[0] == names.iloc[0, 0]) & (later != names.iloc[0]).any(axis=1)]
+    later = left[(left.index > body.index[0]) & (left.index < body.index[-1])]
+    is_header = (later[0] == names.iloc[0, 0]) & (later[0] != "")
+    other = later[is_header & (later != names.iloc[0]).any(axis=1)]
     if len(other):
         line = int(other.index[0])
         raise ValueError(

@@ -179,7 +179,7 @@ def read_times(
         ),
         "Intervals are dated to their starts.": has_ends,
         "Years of the Buddhist era are read as 543 years earlier.": (
-            cells.str.contains(r"(?<!\d)2[4-6]\d\d").all() and times.max().year < 2200
+            cells.str.contains(rf"(?<!\d){times.min().year + 543}").any()
         ),
     }
     reading.notices += [notice for notice, is_so in notices.items() if is_so]

@@ -230,11 +230,10 @@ def test_missing_values_are_omitted(read):
 
 def test_halves_of_the_day_may_have_their_own_column(read):
     rows = (f"2024-01-0{d},{h:02}:30,{p},{h}\n" for d in (1, 2) for p in "ap" for h in range(1, 13))
-    series = read(
-        "date,time,half,y\n" + "".join(rows).replace(",a,", ",AM,").replace(",p,", ",PM,")
-    )
-    assert series.x[:3].astype(str).tolist() == [f"2024-01-01T0{h}:30:00" for h in range(3)]
-    assert series.y.tolist() == 4 * [12, *range(1, 12)]
+    text = "date,time,half,y\n" + "".join(rows).replace(",a,", ",AM,").replace(",p,", ",PM,")
+    for series in (read(text), read(text, time=["date", "time", "half"])):
+        assert series.x[:3].astype(str).tolist() == [f"2024-01-01T0{h}:30:00" for h in range(3)]
+        assert series.y.tolist() == 4 * [12, *range(1, 12)]
 
 
 VALUES = [20.5, 21.25, 19, 22, 18.5, 20, 21, 23.5]
@@ -341,6 +340,7 @@ FILES = {  # text, options, first and last time, number, first and last value
         "2024-02-01T00:00:00", "2024-02-01T00:30:00", 2, 5, 6),
     "preamble, as wide": ("Source,World Bank\nt,y\n1,2\n2,3\n", {"header": 1}, 1, 2, 2, 2, 3),
     "units and a line": ("t,y\n(yr),(EUR)\n---,---\n1,2\n2,3\n", {}, 1, 2, 2, 2, 3),
+    "a note on the time": ("year,y\n2001,2\n2002,3\nyear,from July\n", {}, 2001, 2002, 2, 2, 3),
     "footnotes": ("t,y\n1,2\n2,3\nGrand total,5\n\nSource: World Bank\n* revised, see below\n", {},
         1, 2, 2, 2, 3),
     "empty columns": ("t,y,,\n1,2,,\n2,3,,\n", {}, 1, 2, 2, 2, 3),
