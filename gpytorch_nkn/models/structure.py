@@ -48,7 +48,7 @@ def check_columns(kernel: Kernel, num_columns: int, like: Tensor) -> None:
     point = like.new_zeros(1, num_columns)
     try:
         with torch.no_grad():
-            kernel(point).to_dense()
+            kernel(point, point.expand(2, -1)).to_dense()  # sums of LinearKernels have no root at 0
     except (IndexError, RuntimeError, ValueError) as error:
         raise ValueError(f"structure does not fit {num_columns} input columns: {error}") from error
     network = kernel.base_kernel if type(kernel) is ScaleKernel else kernel

@@ -234,6 +234,13 @@ def test_kernels_with_their_own_prediction_strategy_equal_dense_algebra(cls, ker
     )
 
 
+def test_a_sum_of_linear_kernels_is_a_structure():
+    x, y = data()
+    structure = LinearKernel(active_dims=[0]) + LinearKernel(active_dims=[1])
+    model = NKNSingleTaskGP(x, y[:, :1], structure=structure)
+    assert model.covar_module(x).shape == 2 * x.shape[:1]
+
+
 class Trended(NKNSingleTaskGP):
     """A model whose prior is its own, for which GPyTorch joins the covariances."""
 
