@@ -218,8 +218,9 @@ def _changes(member: Member) -> list[tuple[float, ...]]:
     """Return the times at which the level, and the slope, changes more than the member expects.
 
     A likelihood-ratio test selects the best step or ramp, given a line and the covariance of the
-    process up to a refitted scale. The search is repeated with the steps and ramps found. If the
-    largest number does not suffice, the series is a curve, and its slope has no changes.
+    process up to a refitted scale. Steps are between two times, and ramps begin at one. The search
+    is repeated with the steps and ramps found. If the largest number does not suffice, the series
+    is a curve, and its slope has no changes.
 
     Reference: Chen and Liu (1993), Joint Estimation of Model Parameters and Outlier Effects in Time
     Series.
@@ -227,10 +228,10 @@ def _changes(member: Member) -> list[tuple[float, ...]]:
     process, scales = member.process().at(slice(-_MAX_SHIFT_ROWS, None)), member.scales
     time = process.inputs[:, 0]
     times = time.unique()
-    between = (times[_MIN_TIMES - 1 : -_MIN_TIMES] + times[_MIN_TIMES : 1 - _MIN_TIMES]) / 2
-    posterior = process.posterior()
-    after = time - between.unsqueeze(-1)
-    columns = [(time - time[0]).unsqueeze(0), (after > 0).to(time), after.clamp_min(0)]
+    inner, posterior = times[_MIN_TIMES - 1 : -_MIN_TIMES], process.posterior()
+    between = (inner + times[_MIN_TIMES : 1 - _MIN_TIMES]) / 2
+    jumps, ramps = ((time - at.unsqueeze(-1)).clamp_min(0) for at in (between, inner))
+    columns = [(time - time[0]).unsqueeze(0), (jumps > 0).to(time), ramps]
     steps = posterior.whiten(torch.cat(columns))
     residual = posterior.whiten(posterior.residual.unsqueeze(0))[:, 0]
     least = _MIN_UNEXPLAINED * steps.square().sum(0)
@@ -248,6 +249,6 @@ def _changes(member: Member) -> list[tuple[float, ...]]:
             break
     else:
         found = [number for number in found if number <= len(between)]
-    times = scales.x_offset + scales.x_scale * between.cpu().numpy()
+    places = scales.x_offset + scales.x_scale * torch.stack([between, inner]).cpu().numpy()
     is_found = np.isin(np.arange(1, steps.size(1)), found).reshape(2, -1)
-    return [tuple(times[rows].tolist()) for rows in is_found]
+    return [tuple(at[rows].tolist()) for at, rows in zip(places, is_found, strict=True)]

@@ -44,6 +44,15 @@ def test_after_a_change_of_slope_the_band_is_that_of_a_line():
     assert (found["hi-95"] - found["lo-95"]).mean() < 8  # 4.3 of a line with a known kink
 
 
+def test_changes_of_slope_at_observations_are_exact():
+    line = np.arange(88.0)
+    bent = sum(c * np.maximum(line - at, 0) for at, c in ((0, 1), (20, -2), (40, 3), (60, -1.7)))
+    y = bent[:80] - 100 + 1e-3 * noise()[:80]
+    model = NKNForecaster(horizon=8, seasons=[], random_state=0, progress=False).fit(line[:80], y)
+    assert model.shifts_.tolist() == [20, 40, 60]
+    assert np.abs(model.forecast(8)["median"].to_numpy() - bent[80:] + 100).max() < 0.1
+
+
 def test_after_growth_a_series_may_fall_as_fast():
     y = 5 * np.minimum(_STEPS, 64) - 5 * np.maximum(_STEPS - 64, 0) + 100 + noise()
     assert np.abs(fitted(y).forecast(12)["median"] - y[72:]).mean() < 10
