@@ -32,11 +32,6 @@ from gpytorch_nkn.settings import kernel_evaluation  # noqa: E402
 from tests import devices  # noqa: E402
 
 DEVICE = pytest.StashKey[torch.device]()
-# Twice as slow as a product of small matrices, and called several times for each.
-_broadcast_shapes = cache(torch.broadcast_shapes)
-torch.broadcast_shapes = lambda *shapes: _broadcast_shapes(
-    *(shape if isinstance(shape, int) else tuple(shape) for shape in shapes)
-)
 torch.set_num_threads(THREADS)
 
 
