@@ -29,7 +29,6 @@ _LEVELS = (80, 95)
 OURS: dict[str, dict] = {
     "default": {},
     '`quality="fast"`': {"quality": "fast"},
-    "`priors=False`": {"priors": False},
     '`structure="time_series"`': {"structure": "time_series"},
 }
 _OPTIONS = tuple(OURS)[2:]  # compared with the default on the same series

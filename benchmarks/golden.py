@@ -42,6 +42,7 @@ from benchmarks.step import training_step
 from gpytorch_nkn.estimators import ASKLClassifier, DANKClassifier, NKNForecaster, NKNRegressor
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.grids import inpaint
+from gpytorch_nkn.kernels import NeuralKernelNetwork
 
 __all__ = ["BENCHMARK", "CASES", "compare", "main"]
 
@@ -162,8 +163,9 @@ def _dank() -> Figures:
 def _airline() -> Figures:
     """Train the paper's network by its recipe, and forecast the last tenth of the passengers."""
     x, y, test = load_series("airline")
-    options = {"priors": False, "restarts": 1, "recipe": Recipe.paper(), "progress": False}
-    model = NKNForecaster("time_series", random_state=0, **options).fit(x[~test], y[~test])
+    network = NeuralKernelNetwork.time_series(priors=False)
+    options = {"restarts": 1, "recipe": Recipe.paper(), "progress": False}
+    model = NKNForecaster(network, random_state=0, **options).fit(x[~test], y[~test])
     return _errors(model, x[test], y[test])
 
 

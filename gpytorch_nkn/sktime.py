@@ -85,7 +85,6 @@ class SktimeNKNForecaster(BaseForecaster):
         horizon: int | None = None,
         quality: Literal["fast", "default"] = "default",
         outliers: Literal["auto", "keep"] = "auto",
-        priors: bool = True,
         restarts: int | None = None,
         recipe: Recipe | None = None,
         budget: float | None = None,
@@ -162,4 +161,4 @@ class SktimeNKNForecaster(BaseForecaster):
         quick = Recipe(adam_steps=0, lbfgs_iterations=1)
         shared = {"quality": "fast", "recipe": quick, "random_state": 0, "progress": False}
         shared |= {"transform": "identity", "outliers": "keep"}  # one candidate per fit
-        return [shared, {**shared, "seasons": (), "priors": False}]
+        return [shared, {**shared, "seasons": ()}]

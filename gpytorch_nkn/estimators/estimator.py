@@ -154,7 +154,7 @@ progress: Show a progress bar on a terminal.
         """Raise an error if a training option is invalid."""
         options = self.get_params(deep=False)
         recipe, budget, n_jobs = options.get("recipe"), options["budget"], options.get("n_jobs", 1)
-        flags = {"priors", "progress", "early_stopping"} & options.keys()
+        flags = {"progress", "early_stopping"} & options.keys()
         check_flags(**{name: options[name] for name in flags})
         if not (recipe is None or isinstance(recipe, Recipe)):
             raise TypeError(f"recipe must be a Recipe or None, got {recipe!r}.")

@@ -25,7 +25,7 @@ JOBS = {
     ],
     "forecast_panel": [
         {"series": 0, "origin": 0, "method": method, "panel": "panel"}
-        for method in ("default", "`priors=False`", "AutoETS")
+        for method in ("default", '`structure="time_series"`', "AutoETS")
     ],
     "long_series": [
         {"series": "monthly_sunspots", "horizon": "short", "origin": 0, "method": "fast"}

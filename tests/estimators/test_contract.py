@@ -112,7 +112,7 @@ def test_fixed_words_in_types_are_those_that_are_accepted(cls):
         assert set(re.findall(r"'([\w-]+)'", message)) - {"nonsense"} == words, (name, message)
 
 
-NAMED_BY_OTHERS = {"class_weight", "device", "priors", "progress", "random_state", "structure"}
+NAMED_BY_OTHERS = {"class_weight", "device", "progress", "random_state", "structure"}
 MAY_BE_ZERO = {"epsilon", "feature_penalty", "weight_penalty"}
 
 

@@ -101,7 +101,8 @@ def with_priors():
             continue  # BoTorch's prior is on correlations, which two parameters make
         model = case.make(*case.data(batch_shape=(2,) if case.batches else ()))
         found[case.name] = getattr(model, "model", model)  # BoTorch's holds GPyTorch's
-    found["series"] = SeriesGP(Rows(torch.rand(5, 1), torch.rand(5)), RBFKernel(), True, line=True)
+    data, network = Rows(torch.rand(5, 1), torch.rand(5)), network.time_series()
+    found["series"] = SeriesGP(data, network, line=True)
     return {name: made for name, made in found.items() if any(True for _ in made.named_priors())}
 
 

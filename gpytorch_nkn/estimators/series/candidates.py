@@ -72,10 +72,12 @@ class SeriesGP(RowsGP):
     """Exact GP on scaled time, covariates and targets.
 
     ``data`` has inputs ``N x (1 + C)`` (time and covariates), targets ``N`` and known noise ``N``.
-    With ``priors``, noise and mean have weak priors. The mean is zero or, with ``line``, linear.
+    If the kernel has priors, noise and mean have weak ones. The mean is zero or, with ``line``,
+    linear.
     """
 
-    def __init__(self, data: Rows, kernel: Kernel, priors: bool, *, line: bool):
+    def __init__(self, data: Rows, kernel: Kernel, *, line: bool):
+        priors = any(True for _ in kernel.named_priors())
         # The lower bound keeps the covariance matrix of a noise-free series well conditioned.
         noise = (0.01, 2.0) if line else (0.05, 1.5)  # mode, and std of the logarithm
         likelihood = GaussianLikelihood(
@@ -156,18 +158,18 @@ def _train(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Membe
         cycles, log_prior = [period], _CYCLE_LOG_PRIOR * min(_FEW_CYCLES / count, 1.0)
     data = scales.data(subset.rows, subset.values, subset.noise, options.device)
     if is_sum:
-        kernel = _sum_kernel(name, cycles, series, scales, data.x, options.priors)
+        kernel = _sum_kernel(name, cycles, series, scales, data.x)
         fit_options: dict[str, Any] = {"restarts": 1, "initialize": None}
         fit_options["recipe"] = options.recipe or _SUM_RECIPE
     else:
-        kernel = NeuralKernelNetwork.time_series(priors=options.priors, active_dims=_TIME)
+        kernel = NeuralKernelNetwork.time_series(active_dims=_TIME)
         if isinstance(options.structure, NeuralKernelNetwork):
             kernel = deepcopy(options.structure)
         restarts = options.restarts
         if restarts is None:
             restarts = 20 if len(series.time) <= _MANY else 6
         fit_options = {"restarts": restarts, "recipe": options.recipe}
-    model = SeriesGP(data, kernel, options.priors, line=not is_sum)
+    model = SeriesGP(data, kernel, line=not is_sum)
     with one_thread(subset):
         result = fit_best_of(
             model.to(device=options.device, dtype=data.y.dtype),
@@ -197,7 +199,7 @@ def _train(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Membe
 
 
 def _sum_kernel(
-    name: str, cycles: list[float], series: Series, scales: Scales, x: Tensor, priors: bool
+    name: str, cycles: list[float], series: Series, scales: Scales, x: Tensor
 ) -> NeuralKernelNetwork:
     columns = 1 if name == _NO_COVARIATES else x.size(-1)
     shifts, kinks = (
@@ -215,7 +217,6 @@ def _sum_kernel(
         terms=_TERMS[name],
         covariates=range(1, columns),
         nonlinear=series.curves if columns > 1 else (),
-        priors=priors,
         active_dims=_TIME if columns < x.size(-1) else None,
     )
 

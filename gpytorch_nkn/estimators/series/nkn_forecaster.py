@@ -56,6 +56,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         structure: ``"auto"`` for the candidates of ``quality``, or ``"time_series"`` for
             :meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.time_series`, the paper's network. Your
             own network has time and standardised covariates as inputs, and start values from data.
+            If it has no priors, noise and mean have none (maximum likelihood).
         seasons: ``"auto"`` infers days, weeks and years from dates, or from the number of steps in
             a unit of time. Otherwise, periods in units of time (days for dates) or durations such
             as ``"7D"``, ``"24h"``, ``"1Y"``; an empty list for no season. The data must cover each
@@ -79,7 +80,6 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             level and slope. The leave-one-out error of an outlier exceeds 12 times the RMS of
             smaller errors, with and without a transform. At most 2 % of the targets plus one are
             outliers. ``"keep"`` uses all targets and detects no changes.
-        priors: Use log-normal priors (maximum a posteriori); ``False`` for maximum likelihood.
         restarts: Number of starts for networks with learned wiring; ``None`` for 20 up to 250
             points and 6 above. Other candidates have one start.
         recipe: Optimiser settings of a start; ``None`` for the default of each structure.
@@ -118,9 +118,9 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         Period('2020-01', 'M')
         >>> median, std = forecaster.predict(months[:3] + 60, return_std=True)
 
-    Reference: Sun et al. (2018), section 5.1; their experiment is ``structure="time_series"`` with
-    ``recipe=Recipe.paper()`` and ``priors=False``. Rolling forecasts, random walks and mixtures are
-    not in the paper.
+    Reference: Sun et al. (2018), section 5.1; their experiment is
+    ``structure=NeuralKernelNetwork.time_series(priors=False)`` with ``recipe=Recipe.paper()``.
+    Rolling forecasts, random walks and mixtures are not in the paper.
     """
 
     _private_state = ("_was_interrupted", "_observations", "_scored")
@@ -135,7 +135,6 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         horizon: int | None = None,
         quality: Literal["fast", "default"] = "default",
         outliers: Literal["auto", "keep"] = "auto",
-        priors: bool = True,
         restarts: int | None = None,
         recipe: Recipe | None = None,
         budget: float | None = None,

@@ -140,7 +140,7 @@ def _screen_series(
     Return the mask ``N`` of outliers; the series without outliers, with its changes; and
     trained candidates that need no further training.
     """
-    screening = clone(options).set_params(priors=True, recipe=None, progress=False)
+    screening = clone(options).set_params(recipe=None, progress=False)
     progress = options.progress and series.is_long
     screen_session = Session(budget=session.part(_SCREENING_TIME), progress=progress)
     outliers, trained = _find_outliers(screening, series, screen_session)
@@ -151,7 +151,7 @@ def _screen_series(
         shifts, kinks = _changes(best)
         inliers = replace(inliers, shifts=shifts, kinks=kinks)
     session.interrupted = screen_session.interrupted
-    is_candidate = options.priors and options.recipe is None and not outliers.any()
+    is_candidate = options.recipe is None and not outliers.any()
     if session.interrupted and not is_candidate:
         raise KeyboardInterrupt  # no candidate of the forecast has been trained
     return outliers, inliers, trained if is_candidate else []

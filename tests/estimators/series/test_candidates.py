@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel
+from gpytorch.priors import LogNormalPrior
 from scipy.stats import norm
 
 from gpytorch_nkn.averaging import Transform
@@ -34,14 +35,14 @@ def test_rolling_forecasts_match_processes_that_know_the_past_only(
     noise = rng.uniform(0, 9, 30) if line else None
     data = scales.data(time[:, None], values, noise)
     kernel = NeuralKernelNetwork.forecast(origin=-8.0, seasons=[1.0]).double()
-    model = SeriesGP(data, kernel, priors=True, line=line).double()
+    model = SeriesGP(data, kernel, line=line).double()
     if is_long:  # whose forecasts see a part of the rows, here all
         monkeypatch.setattr("gpytorch_nkn.estimators.series.series._LEARNED", 20)
     log_density, got_spread = score(model, scales, Series(time, values, [], 6, noise=noise))
 
     parts = []
     for origin in range(10, 27 if is_long else 30):  # fewer than can be: each of them
-        past = SeriesGP(data[:origin], kernel, priors=True, line=line).double().eval()
+        past = SeriesGP(data[:origin], kernel, line=line).double().eval()
         past.load_state_dict(model.state_dict())
         target = values[origin : origin + 6]
         with torch.no_grad():
@@ -64,10 +65,12 @@ def test_rolling_forecasts_match_processes_that_know_the_past_only(
 
 
 @pytest.mark.parametrize("line", [False, True])
-def test_noise_and_mean_have_priors_unless_they_are_switched_off(line):
+def test_noise_and_mean_have_priors_if_the_kernel_has(line):
     data = Rows(torch.rand(5, 1), torch.rand(5))
-    with_priors, without = (SeriesGP(data, RBFKernel(), p, line=line) for p in (True, False))
+    known = RBFKernel(lengthscale_prior=LogNormalPrior(0.0, 1.0))
+    with_priors, without = (SeriesGP(data, kernel, line=line) for kernel in (known, RBFKernel()))
     names = {name for name, *_ in with_priors.named_priors()}
     of_mean = {"mean_module.weights_prior", "mean_module.bias_prior"} if line else set()
-    assert names == {"likelihood.noise_covar.noise_prior", *of_mean}
+    of_kernel = "covar_module.lengthscale_prior"
+    assert names == {"likelihood.noise_covar.noise_prior", of_kernel, *of_mean}
     assert not list(without.named_priors())
