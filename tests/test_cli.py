@@ -379,15 +379,6 @@ def test_torch_is_loaded_within_the_command():
     assert result.stdout == "False\n"
 
 
-def test_the_seed_reaches_the_report(run, monthly, monkeypatch, tmp_path):
-    def report(*_, seed, **__):
-        raise KeyError(seed)
-
-    monkeypatch.setattr("gpytorch_nkn.interpretation.report", report)
-    with pytest.raises(KeyError, match="^7$"):
-        run("forecast", monthly, *FAST, "--seed", "7", "--report", str(tmp_path / "report.html"))
-
-
 def test_module_runs_as_the_command_and_knows_its_version_and_evaluator():
     command = [sys.executable, "-m", "gpytorch_nkn.cli", "--version"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)

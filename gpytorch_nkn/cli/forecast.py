@@ -121,7 +121,6 @@ def _write_report(
             title=f"Report on {series.name}",
             columns=None if series.has_dates else [series.x_label, *forecaster.covariates_.names],
             y_name=series.y_label,
-            seed=args.seed,
             progress=not args.no_progress,
         )
         made.save(args.report)

@@ -60,7 +60,7 @@ class LeaveOneOut:
         mean = weights @ means
         return cls(mean, np.sqrt(weights @ (stds**2 + (means - mean) ** 2)), *_test(z_scores))
 
-    def with_ranks(self, ranks: np.ndarray, seed: int) -> LeaveOneOut:
+    def with_ranks(self, ranks: np.ndarray) -> LeaveOneOut:
         """Return scores with z-scores from cumulative probabilities ``2 x N`` at observations y.
 
         These are P(Y < y) and P(Y <= y). Where they differ, as for counts, the rank is drawn
@@ -69,16 +69,16 @@ class LeaveOneOut:
         Reference: Czado, Gneiting and Held (2009), Predictive model assessment for count data.
         """
         lower, upper = ranks
-        drawn = lower + np.random.default_rng(seed).uniform(size=lower.shape) * (upper - lower)
+        drawn = lower + np.random.default_rng(0).uniform(size=lower.shape) * (upper - lower)
         z_scores = stats.norm.ppf(np.clip(drawn, np.finfo(float).tiny, 1 - np.finfo(float).epsneg))
         return LeaveOneOut(self.mean, self.std, *_test(z_scores), of_all=True)
 
-    def of_counts(self, transform: Transform, scaled: np.ndarray, seed: int) -> LeaveOneOut:
+    def of_counts(self, transform: Transform, scaled: np.ndarray) -> LeaveOneOut:
         """Return scores of counts, given their transformed values ``N``."""
         mixture = PredictiveMixture(np.ones(1), self.mean[None], self.std[None], (transform,))
         counts = transform.inverse(scaled)
         ranks = np.stack([mixture.below(counts - 1), mixture.below(counts)])
-        return replace(self.with_ranks(ranks, seed), of_all=False)
+        return replace(self.with_ranks(ranks), of_all=False)
 
 
 def _test(z_scores: np.ndarray) -> tuple[np.ndarray, tuple[Coverage, ...], float]:

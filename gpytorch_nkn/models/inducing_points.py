@@ -102,7 +102,7 @@ def _distinct(x: Tensor) -> tuple[Tensor, Tensor]:
 class InducingFeatureKernel(FeatureKernel):
     r"""Features :math:`L^{-1} k(Z, x)` of a kernel at inducing points, :math:`k(Z, Z) = L L^\top`.
 
-    The inducing points Z, ``... x m x d``, are trained if ``learned``.
+    The inducing points Z, ``... x m x d``, are a parameter.
 
     Reference: Titsias (2009), Variational Learning of Inducing Variables in Sparse Gaussian
     Processes.
@@ -112,12 +112,10 @@ class InducingFeatureKernel(FeatureKernel):
     has_residual = True
     inducing_points: Tensor
 
-    def __init__(self, base_kernel: Kernel, inducing_points: Tensor, *, learned: bool = False):
+    def __init__(self, base_kernel: Kernel, inducing_points: Tensor):
         super().__init__(batch_shape=base_kernel.batch_shape)
         self.base_kernel = base_kernel
-        # a parameter even if frozen, because batch indexing handles parameters
-        points = nn.Parameter(inducing_points.clone(), requires_grad=learned)
-        self.register_parameter("inducing_points", points)
+        self.register_parameter("inducing_points", nn.Parameter(inducing_points.clone()))
 
     @property
     def feature_dim(self) -> int:  # type: ignore[override]

@@ -41,7 +41,7 @@ OTHERS = {
     "Component", "Decomposition", "Decomposition.curves_at", "Decomposition.posterior_at",
     "Report.checking", "SearchReport", "SearchReport.checking", "SktimeNKNForecaster",
     "VariationalNKNGP.posterior", "add_constrained", "assign", "diag", "interrupted",
-    "keep_transforms", "last_dim_is_batch", "learn_inducing_points", "mode",
+    "keep_transforms", "last_dim_is_batch", "mode",
     "of_holes", "strict", "validate_args",
 }  # fmt: skip
 

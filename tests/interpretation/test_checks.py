@@ -46,7 +46,7 @@ def test_ranks_of_counts_follow_their_distribution_only_if_it_is_right():
     loo = leave_one_out(np.eye(9), np.ones(9))
     for rate, is_right in ((3.0, True), (4.0, False)):
         ranks = stats.poisson.cdf([counts - 1, counts], rate)
-        found = loo.with_ranks(ranks, 0)
+        found = loo.with_ranks(ranks)
         assert (found.p_value > 0.05) == is_right and np.isfinite(found.z_scores).all()
 
 

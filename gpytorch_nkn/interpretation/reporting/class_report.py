@@ -99,11 +99,11 @@ class ClassReport(Findings):
 
 
 def report_on_class(
-    model: Any, units: Units, code: int, title: str, max_effects: int, seed: int
+    model: Any, units: Units, code: int, title: str, max_effects: int
 ) -> ClassReport:
     """Describe the probability of a class with names in ``units``."""
     label = model.classes_[code]
-    influence = effects(model, max_effects=max_effects, seed=seed, columns=units.names, label=label)
+    influence = effects(model, max_effects=max_effects, columns=units.names, label=label)
     labels, probabilities = model.held_out_
     scores = HeldOutClass.of(labels, probabilities, code)
     is_own = (model.model_.train_targets[code] > 0).double()

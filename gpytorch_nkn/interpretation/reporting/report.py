@@ -196,7 +196,6 @@ def report(
     y_unit: str | None = None,
     columns: Sequence[str] | None = None,
     label: Any = None,
-    seed: int = 0,
     progress: bool = True,
 ) -> Report | ClassReport:
     """Describe a fitted Gaussian process: components, forecast, effects, checks.
@@ -217,7 +216,6 @@ def report(
         y_unit: Unit of the targets, such as ``"ppm"``.
         columns: Names of the input columns; for a series, of time and the covariates.
         label: Class of a classifier; default: the second of two classes.
-        seed: Seed of all random draws; the global random state does not change.
         progress: Show a progress bar on a terminal.
 
     Returns:
@@ -239,8 +237,8 @@ def report(
                 f"A report on a probability has no {extra[0]}, got {options[extra[0]]!r}: leave it "
                 "out."
             )
-        return report_on_class(model, of_class.named(columns), code, title, _EFFECTS, seed)
-    session = Session(seed=seed, progress=progress)
+        return report_on_class(model, of_class.named(columns), code, title, _EFFECTS)
+    session = Session(progress=progress)
     gp = fitted_gp(model)
     check_one_output(gp, "report")
     number, dim = gp.inputs.shape
@@ -260,10 +258,10 @@ def report(
     with session.bar(2, "report") as bar:
         split = decompose_gp(gp)
         bar.update()
-        y, ahead, loo = _held_out(gp, seed)
+        y, ahead, loo = _held_out(gp)
         sections, influence, fit, forecast = list[Section](), None, None, None
         if dim > 1:
-            influence = effects(model, max_effects=_EFFECTS, seed=seed, columns=gp.units.names)
+            influence = effects(model, max_effects=_EFFECTS, columns=gp.units.names)
         if gp.is_series:
             x, y, sections, fit, forecast = _series(split, length, new_inputs)
         else:
@@ -271,7 +269,7 @@ def report(
         bar.update()
     return Report(
         title=title,
-        summary=tuple(_summary(split, sections, influence, seed)),
+        summary=tuple(_summary(split, sections, influence)),
         checks=tuple(describe_checks(loo, ahead if gp.is_series else None)),
         sections=tuple(sections),
         x=x,
@@ -294,15 +292,15 @@ def _in_order_of_time(gp: FittedGP) -> FittedGP:
     return replace(gp, covariance=gp.covariance[order][:, order], **vectors)
 
 
-def _held_out(gp: FittedGP, seed: int) -> tuple[np.ndarray, LeaveOneOut, LeaveOneOut]:
+def _held_out(gp: FittedGP) -> tuple[np.ndarray, LeaveOneOut, LeaveOneOut]:
     """Return targets, one-step-ahead and leave-one-out predictions, of the estimator if any."""
     y, ahead, loo = held_out([(1.0, gp)])
     transform = getattr(gp.estimator, "transform_", None)  # of a series
     if transform is not None and transform.whole:
-        ahead, loo = (scores.of_counts(transform, y, seed) for scores in (ahead, loo))
+        ahead, loo = (scores.of_counts(transform, y) for scores in (ahead, loo))
     ranks = getattr(gp.estimator, "held_out_ranks_", None)
     if ranks is not None:  # of the mixture, with the likelihood of the targets
-        loo = loo.with_ranks(ranks, seed)
+        loo = loo.with_ranks(ranks)
     return y, ahead, loo
 
 
@@ -380,7 +378,7 @@ def _forecast(split: Decomposition, inputs: Tensor) -> Forecast:
     return Forecast(times, *map(gp.units.original, parts))
 
 
-def _task_correlations(split: Decomposition, seed: int) -> list[str]:
+def _task_correlations(split: Decomposition) -> list[str]:
     """Write pairs of tasks with the median and the 95 % interval of their correlation.
 
     Correlations are between functions over the training inputs; the strongest come first.
@@ -399,7 +397,7 @@ def _task_correlations(split: Decomposition, seed: int) -> list[str]:
         covariance = (gp.kernel(points).to_dense() - whitened.mT @ whitened).double().cpu().numpy()
     covariance *= float(gp.units.y_scale) ** 2
     indefinite: Any = {"check_valid": "ignore", "method": "eigh"}  # by rounding
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     draws = rng.multivariate_normal(mean, covariance, _TASK_DRAWS, **indefinite)
     values = np.stack([np.corrcoef(draw.reshape(len(tasks), -1)) for draw in draws])
     values[~np.isfinite(values)] = 0.0  # of a constant task
@@ -412,9 +410,7 @@ def _task_correlations(split: Decomposition, seed: int) -> list[str]:
     ]
 
 
-def _summary(
-    split: Decomposition, sections: list[Section], influence: Effects | None, seed: int
-) -> list[str]:
+def _summary(split: Decomposition, sections: list[Section], influence: Effects | None) -> list[str]:
     gp, units = split.gp, split.gp.units
     observed = getattr(gp.estimator, "observed_", ())  # a model may use only the last ones
     excess = getattr(getattr(gp.model, "observations", None), "dispersion", None)  # of counts
@@ -436,5 +432,5 @@ def _summary(
         weight=getattr(gp.estimator, "model_weight_", 1.0),
         incomplete=getattr(gp.estimator, "incomplete_rows_", {}),
         tasks=means_text(gp.task_means),
-        correlations=_task_correlations(split, seed),
+        correlations=_task_correlations(split),
     )

@@ -124,7 +124,6 @@ def report_search(
     y_offset: float = 0.0,
     y_scale: float = 1.0,
     title: str = "Report on the search",
-    seed: int = 0,
 ) -> SearchReport:
     """Describe the state of a Bayesian optimisation: best value, posterior, next points, checks.
 
@@ -146,7 +145,6 @@ def report_search(
         y_offset, y_scale: For outcomes ``y`` that were standardised outside the model, values are
             ``y_offset + y_scale * y``.
         title: Title of the report.
-        seed: Seed of all random draws; the global random state does not change.
 
     Returns:
         Report; ``print`` shows its text, and ``save("search.html")`` writes a page.
@@ -188,7 +186,7 @@ def report_search(
         ends = _ends(bounds, points)
         influence = None
         if x.shape[1] > 1:
-            influence = effects_of(Averages(processes, x), x, units, _SLICES, seed=seed)
+            influence = effects_of(Averages(processes, x), x, units, _SLICES)
         shown = [0] if influence is None else [effect.columns[0] for effect in influence.main]
 
         def moments(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -36,8 +36,8 @@ class SparseNKNGP(InducingPointGP, FeatureGP):
         train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one variance per output.
         structure: A name, or a kernel to copy, as in :class:`NKNSingleTaskGP`.
         inducing_points: Points ``m x d`` (``... x m x d`` for a batch) in the space of transformed
-            inputs. An integer is the number of cluster centres, at most one per distinct row.
-        learn_inducing_points: Train the inducing points.
+            inputs. An integer is the number of cluster centres, at most one per distinct row. They
+            are trained; ``model.inducing_points.requires_grad_(False)`` fixes them.
         likelihood: ``None`` for a Gaussian likelihood with a weak log-normal prior on the noise
             variance, which is at least 1e-6 for standardised outcomes.
         mean_module, outcome_transform, input_transform: As in
@@ -73,7 +73,6 @@ class SparseNKNGP(InducingPointGP, FeatureGP):
         *,
         structure: str | Kernel = "tabular",
         inducing_points: int | Tensor = 1000,
-        learn_inducing_points: bool = True,
         likelihood: GaussianLikelihood | None = None,
         mean_module: Mean | None = None,
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
@@ -99,7 +98,7 @@ class SparseNKNGP(InducingPointGP, FeatureGP):
         points = self._choose_points(inducing_points, inputs, kernel, seed)
         if self._num_outputs > 1 and points.dim() > 2:  # the outputs share them
             points = points.unsqueeze(-3)
-        self.covar_module = InducingFeatureKernel(kernel, points, learned=learn_inducing_points)
+        self.covar_module = InducingFeatureKernel(kernel, points)
         self.to(self.train_targets)
 
     @property

@@ -66,7 +66,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
             for a SoftmaxLikelihood. If the likelihood is not Gaussian they can be ``n x t``, for t
             independent latent functions, each with its own kernel.
         train_Yvar: Known variances ``n x 1`` of Gaussian noise; ``None`` infers one variance.
-        structure, inducing_points, learn_inducing_points, seed: As in :class:`SparseNKNGP`.
+        structure, inducing_points, seed: As in :class:`SparseNKNGP`.
         likelihood: ``None`` for a Gaussian likelihood as in :class:`SparseNKNGP`. If outcomes
             depend on several latent functions, its attribute ``num_features`` is their number.
         mean_module: ``None`` for a constant.
@@ -108,7 +108,6 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         *,
         structure: str | Kernel = "tabular",
         inducing_points: int | Tensor = 500,
-        learn_inducing_points: bool = True,
         likelihood: Likelihood | None = None,
         mean_module: Mean | None = None,
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
@@ -158,7 +157,6 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
             inputs,
             likelihood=make_likelihood(shape) if likelihood is None else likelihood,
             num_outputs=num_latents,
-            learn_inducing_points=learn_inducing_points,
             covar_module=kernel,
             mean_module=mean_module,
             variational_strategy=_CachedVariationalStrategy,

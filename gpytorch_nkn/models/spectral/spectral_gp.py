@@ -135,7 +135,7 @@ class SpectralGP(FeatureGP):
             if self._num_outputs > 1 and points.dim() > 2:  # outputs share the points
                 points = points.unsqueeze(-3)
             points = points.expand(*batch_shape, *points.shape[-2:])
-            base = InducingFeatureKernel(self.make_rbf_kernel(), points, learned=True)
+            base = InducingFeatureKernel(self.make_rbf_kernel(), points)
             self.covar_module = FeatureSumKernel(base, kernel)
         self.to(self.train_targets)
         check_columns(self.covar_module, num_columns, self.train_targets)

@@ -192,7 +192,7 @@ def test_numbers_are_of_observations_and_not_of_working_targets(likelihood):
 def test_independent_counts_show_no_misfit(rate):
     y = np.random.default_rng(3).poisson(rate, 120).astype(float)
     forecaster = NKNForecaster(quality="fast", progress=False, random_state=0)
-    found = report(forecaster.fit(np.arange(120.0), y), seed=0, progress=False)
+    found = report(forecaster.fit(np.arange(120.0), y), progress=False)
     for scores in (found.ahead, found.held_out):
         assert scores.p_value > 0.05 and all(c.p_value > 0.01 for c in scores.coverage)
     assert "too" not in " ".join(found.checks)
@@ -208,7 +208,7 @@ def test_a_level_shift_is_not_reported_as_a_rising_trend(change, words):
     y = 50 + 5 * np.sin(2 * np.pi * t / 12) + change(t - 50)
     y += np.random.default_rng(3).normal(0, 0.5, 84)
     forecaster = NKNForecaster(quality="fast", seasons=[12], progress=False, random_state=0)
-    found = str(report(forecaster.fit(t, y), seed=0, progress=False))
+    found = str(report(forecaster.fit(t, y), progress=False))
     assert f"A trend with {words} (" in found and "rising" not in found
 
 

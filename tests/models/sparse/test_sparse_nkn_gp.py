@@ -228,7 +228,8 @@ def test_default_fit_raises_the_bound_and_beats_its_start():
 
 
 def test_fixed_points_stay_and_several_outputs_are_trained(short_start):
-    model = sparse(2, learn_inducing_points=False)
+    model = sparse(2)
+    model.inducing_points.requires_grad_(False)
     points, bound = model.inducing_points.clone(), model.bound()
     mll = ExactMarginalLogLikelihood(model.likelihood, model)
     fit_gpytorch_mll(mll, restarts=1, max_iterations=3)
