@@ -52,14 +52,7 @@ _PARTS = {  # parts of times: pattern of column names, smallest and largest numb
 _CHAINS = [  # parts that make up a time, the preferred first
     (*days, *hours)
     for days in (("date",), ("year", "month", "day"), ("year", "doy"))
-    for hours in (
-        (),
-        ("clock",),
-        ("hour",),
-        ("hour", "minute"),
-        ("clock", "half"),
-        ("hour", "half"),
-    )
+    for hours in map(str.split, ("", "clock", "hour", "hour minute", "clock half", "hour half"))
 ] + [("year", "month"), ("year", "quarter"), ("year", "week"), ("date", "day")]
 _INITIALS = "[JFMASOND]{2,3}"  # of two or three months: DJ, DJF
 _WIDE = (  # parts of times, names of columns that become rows, numbers of such columns

@@ -231,12 +231,13 @@ def _readings(
     texts, by_form = texts.str.lower(), {}
     if texts.head(1000).str.contains(_IGNORED).any():
         texts = texts.str.replace(_IGNORED, "", regex=True).str.strip()
+    sample = [*texts.head(1000)]
     is_week, is_epi = "week" in name.lower(), re.search(_EPIDEMIC, name) is not None
     for form in sorted(_FORMS, key=lambda form: is_week and not {*form} & {*"WU"}):
         is_excluded = form in _ORDERED and dayfirst not in (None, form[0] == "d")
         is_excluded |= len(form) == 3 and bool({*others} & {*"mqWU"})  # 2012-13 beside a month
         is_excluded |= (is_epi and "W" in form) or (form == "Y-q" and texts.str[-1].nunique() < 4)
-        if not is_excluded and texts.head(1000).str.fullmatch(_PATTERNS[form]).any():
+        if not is_excluded and any(map(re.compile(_PATTERNS[form]).fullmatch, sample)):
             parts = texts.str.extract(f"^(?:{_PATTERNS[form]})$")
             weeks = parts[[*{*form} & {*"WU"}]].astype(float)  # 2001-13 among months is an error
             if is_week or "w" in form or weeks.empty or (weeks > 12).to_numpy().mean() > 0.5:
@@ -284,32 +285,38 @@ def _minutes(n: pd.Series, days: pd.Series, name: str, reading: Reading) -> pd.S
 
 def _assembled(parts: pd.DataFrame) -> pd.DataFrame:
     """Assemble times and their offsets from UTC in minutes; impossible times are NaT."""
-    n = parts.reindex(columns=[*_GROUPS])
-    n[["b", "i"]] = n[["b", "i"]].apply(lambda words: words.map(_WORDS))
-    half, zone = n.pop("p"), n.pop("z")
-    n["S"] = n["S"].astype(str).str.replace(",", ".")
-    n = n.astype(float)
-    year = n["Y"].fillna(n["y"] + 1900 + 100 * (n["y"] < _CENTURY - 1900))
-    year -= 543 * (year.min() >= _BUDDHIST)
-    quarter, week = n["q"].fillna(n["i"]), n["W"].fillna(n["U"])
-    month = n["m"].fillna(n["b"]).fillna(3 * quarter - 2).fillna(6 * n["s"] - 5).fillna(1)
-    day = n["d"].fillna(1).where(week.isna(), 4)  # the fourth of January is in the first week
-    good = year.notna() & month.between(1, 12) & day.between(1, 31)
-    months = (12 * (year - 1970) + month - 1).where(good, 0)
-    first = months.to_numpy(int).astype("datetime64[M]")
-    date = first.astype("datetime64[D]") + (day.where(good, 1) - 1).to_numpy(int)
+    n, none = dict.fromkeys(_GROUPS, np.full(len(parts), np.nan)), pd.Series(index=parts.index)
+    half, zone = (parts.get(name, none.astype(object)) for name in "pz")
+    for name, cells in parts.drop(columns=["p", "z"], errors="ignore").items():
+        cells = cells.map(_WORDS) if name in ("b", "i") else cells
+        cells = cells.astype(str).str.replace(",", ".") if name == "S" else cells
+        n[name] = cells.astype(float).to_numpy()
+    year = _first(n["Y"], n["y"] + 1900 + 100 * (n["y"] < _CENTURY - 1900))
+    year = year - 543 * (np.fmin.reduce(year) >= _BUDDHIST)
+    quarter, week = _first(n["q"], n["i"]), _first(n["W"], n["U"])
+    month = _first(n["m"], n["b"], 3 * quarter - 2, 6 * n["s"] - 5, 1)
+    day = np.where(np.isnan(week), _first(n["d"], 1), 4)  # the fourth of January: the first week
+    good = ~np.isnan(year) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
+    first = np.where(good, 12 * (year - 1970) + month - 1, 0).astype(int).astype("datetime64[M]")
+    date = first.astype("datetime64[D]") + (np.where(good, day, 1) - 1).astype(int)
     good &= date.astype("datetime64[M]") == first
-    back = (date.astype(int) + 3 + n["U"].notna()) % 7  # since a Monday or a Sunday
-    date += ((7 * (week - 1) - back).fillna(0) + n["j"].fillna(1) - 1).to_numpy(int)
-    good &= (date + 3 * week.notna().to_numpy()).astype("datetime64[Y]").astype(int) + 1970 == year
-    good &= n["f"].isna() | ((n["f"] == (year + 1) % 100) & (len(n) > 2))
-    hour = n["H"].where(half.isna(), n["H"] % 12 + 12 * (half == "p"))
-    seconds = 3600 * hour.fillna(0) + 60 * n["M"].fillna(0) + n["S"].fillna(0)
-    offset = zone.map(_offset, na_action="ignore").astype(float)
-    good &= (seconds <= 90_000) & (offset.notna() == (offset.notna().mean() > 0.5))
-    seconds += 86_400 * (n["u"].fillna(1) - 1)
-    times = date.astype("datetime64[us]") + (1e6 * seconds).round().to_numpy(int)
+    back = (date.astype(int) + 3 + ~np.isnan(n["U"])) % 7  # since a Monday or a Sunday
+    date += (_first(7 * (week - 1) - back, 0) + _first(n["j"], 1) - 1).astype(int)
+    good &= (date + 3 * ~np.isnan(week)).astype("datetime64[Y]").astype(int) + 1970 == year
+    good &= np.isnan(n["f"]) | ((n["f"] == (year + 1) % 100) & (len(parts) > 2))
+    hour = np.where(half.isna(), n["H"], n["H"] % 12 + 12 * (half == "p"))
+    seconds = 3600 * _first(hour, 0) + 60 * _first(n["M"], 0) + _first(n["S"], 0)
+    offset = zone.map(_offset, na_action="ignore").astype(float).to_numpy()
+    good &= (seconds <= 90_000) & (np.isnan(offset) == (np.isnan(offset).mean() >= 0.5))
+    seconds += 86_400 * (_first(n["u"], 1) - 1)
+    times = date.astype("datetime64[us]") + (1e6 * seconds).round().astype(int)
     return pd.DataFrame({"time": pd.Series(times).where(good), "offset": offset})
+
+
+def _first(*values: np.ndarray | float) -> np.ndarray:
+    """Return the first of the values that is not NaN, by entry."""
+    arrays = map(np.asarray, values)
+    return reduce(lambda one, other: np.where(np.isnan(one), other, one), arrays)
 
 
 def _offset(zone: str) -> float:
