@@ -11,16 +11,16 @@ import os
 # Variables that choose the arithmetic of torch, of NumPy and SciPy, and of MKL.
 ARITHMETIC = ("ATEN_CPU_CAPABILITY", "OPENBLAS_CORETYPE", "MKL_CBWR", "TEST_THREADS")
 THREADS = int(os.environ.get("TEST_THREADS", "1"))
+# before NumPy, SciPy or torch read them; subprocesses inherit them
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ[_name] = str(
-        THREADS
-    )  # before NumPy, SciPy or torch read them; subprocesses inherit them
+    os.environ[_name] = str(THREADS)
 os.environ["MPLBACKEND"] = "Agg"
 
 import gc  # noqa: E402
 import random  # noqa: E402
 import sys  # noqa: E402
 from contextlib import nullcontext  # noqa: E402
+from dataclasses import replace  # noqa: E402
 from functools import cache, wraps  # noqa: E402
 
 import numpy as np  # noqa: E402
@@ -179,12 +179,42 @@ def bare_device(request):
 
 
 @pytest.fixture
-def few_iterations(monkeypatch):
+def few_candidates(monkeypatch):
+    """What is compared in a training, and how often, is less: a search of each kind remains.
+
+    DANK estimators compare two relevances in one round, and two strengths of the factor; ASKL
+    estimators hold out two parts of the rows, and try two kernel widths to scale columns.
+    """
+    from gpytorch_nkn.estimators import DANKClassifier
+    from gpytorch_nkn.estimators.askl import askl_base, askl_inputs
+    from gpytorch_nkn.estimators.dank import dank_base, dank_classifier, dank_regressor
+
+    few = [replace(path, penalties=path.penalties[:1]) for path in DANKClassifier._paths[:2]]
+    monkeypatch.setattr(DANKClassifier, "_paths", tuple(few))
+    monkeypatch.setattr(dank_classifier, "_REPEATS", 1)
+    for module in (dank_classifier, dank_regressor):
+        monkeypatch.setattr(module, "FOLDS", 2)
+    choose_eta = dank_base.choose_eta
+    monkeypatch.setattr(
+        dank_base, "choose_eta", lambda task, shares, cost: choose_eta(task, shares[:2], cost)
+    )
+    held_out = askl_base.held_out_parts
+    monkeypatch.setattr(askl_base, "held_out_parts", lambda *data: held_out(*data)[:2])
+    monkeypatch.setattr(askl_inputs, "_GAMMAS", askl_inputs._GAMMAS[1:4:2])
+
+
+@pytest.fixture
+def few_iterations(monkeypatch, few_candidates):
     """Few iterations of optimisers and samples of effects, where their results do not matter."""
+    from botorch.optim import batched_lbfgs_b
+
     from gpytorch_nkn.fit import minimize
     from gpytorch_nkn.interpretation.effects import sobol_indices
+    from gpytorch_nkn.interpretation.reporting import page
+    from gpytorch_nkn.models.grid import fit_grid
 
     scipy_minimize, adam = optimize.minimize, minimize.adam
+    batched, name = batched_lbfgs_b.fmin_l_bfgs_b_batched, "fmin_l_bfgs_b_batched"
 
     @wraps(scipy_minimize)
     def few(*args, options=None, **others):
@@ -192,7 +222,10 @@ def few_iterations(monkeypatch):
         return scipy_minimize(*args, options={**options, "maxiter": 3}, **others)
 
     monkeypatch.setattr(optimize, "minimize", few)
-    monkeypatch.setattr(minimize, "adam", lambda flat, n, *more: adam(flat, min(n, 3), *more))
+    monkeypatch.setattr(batched_lbfgs_b, name, lambda **o: batched(**o | {"maxiter": 3}))
+    for module in (minimize, fit_grid):
+        monkeypatch.setattr(module, "adam", lambda flat, n, *more: adam(flat, min(n, 3), *more))
+    monkeypatch.setattr(page, "_DPI", 20)
     monkeypatch.setattr(
         sys.modules["gpytorch_nkn.interpretation.effects"],
         "sobol_indices",

@@ -1,5 +1,6 @@
 import csv
 import json
+import runpy
 import subprocess
 import sys
 import warnings
@@ -176,14 +177,14 @@ def test_seasons_are_durations_or_numbers_of_steps(run, tmp_path, forecast_only,
     assert ("longer than half of the data" in printed.out) == (len(found) < len(season))
 
 
-def test_shifts_of_the_level_are_named(run, tmp_path):
+def test_shifts_of_the_level_are_named(run, tmp_path, forecast_only):
     level = values(72) + np.where(np.arange(72) < 36, 0.0, 5.0)
     months = np.arange("2015-01", "2021-01", dtype="datetime64[M]")
     path = tmp_path / "sales.csv"
     path.write_text(
         "month,sales\n" + "\n".join(f"{m},{v:.3f}" for m, v in zip(months, level, strict=True))
     )
-    code, printed, _, summary = run("forecast", path, "--horizon", 3, "--quality", "fast")
+    code, printed, _, summary = run("forecast", path, *FAST, "--horizon", 3)
     assert code == 0 and "Changes of level or slope: 2018-01." in printed.out
     assert summary["shifts"] == ["2018-01"]
 
@@ -379,9 +380,10 @@ def test_torch_is_loaded_within_the_command():
     assert result.stdout == "False\n"
 
 
-def test_module_runs_as_the_command_and_knows_its_version_and_evaluator():
-    command = [sys.executable, "-m", "gpytorch_nkn.cli", "--version"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    version, evaluator = result.stdout.splitlines()
-    assert result.returncode == 0 and version == f"gpytorch-nkn {__version__}"
+def test_module_runs_as_the_command_and_knows_its_version_and_evaluator(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["gpytorch-nkn", "--version"])
+    with pytest.raises(SystemExit, match="0"):
+        runpy.run_module("gpytorch_nkn.cli", run_name="__main__")
+    version, evaluator = capsys.readouterr().out.splitlines()
+    assert version == f"gpytorch-nkn {__version__}"
     assert evaluator.startswith("Networks of kernels are evaluated by ")

@@ -94,25 +94,6 @@ def test_the_wheel_is_one_for_all_where_nothing_is_compiled(archives):
     assert metadata["Description-Content-Type"] == "text/markdown"
 
 
-def test_the_wheel_runs_without_repository_compiler_and_pandas(archives, tmp_path):
-    """Only estimators and series from files need pandas."""
-    with zipfile.ZipFile(archives[1]) as wheel:
-        wheel.extractall(tmp_path / "site")
-    code = (
-        "import sys\n"
-        "sys.modules['pandas'] = None\n"  # an import raises an ImportError
-        "import gpytorch_nkn.bo, gpytorch_nkn.cli, gpytorch_nkn.datasets, gpytorch_nkn.fit, torch\n"
-        "import gpytorch_nkn.grids, gpytorch_nkn.interpretation, gpytorch_nkn.models\n"
-        "import gpytorch_nkn.plotting\n"
-        "x = torch.linspace(0, 1, 9).double().unsqueeze(-1)\n"
-        "kernel = gpytorch_nkn.NeuralKernelNetwork.time_series().double()\n"
-        "assert torch.linalg.eigvalsh(kernel(x).to_dense())[0] > -1e-9\n"
-        "print(gpytorch_nkn.__file__)\n"
-    )
-    found = run("-c", code, cwd=tmp_path, PYTHONPATH=str(tmp_path / "site"))
-    assert found.startswith(str(tmp_path))
-
-
 # Statements that need a library: the module that is missing, its distribution and its extra.
 NEEDS_PANDAS = {
     "import gpytorch_nkn.estimators": ("pandas", "estimators"),
@@ -132,27 +113,40 @@ NEEDS_OTHERS = {
 NEEDS_DEPENDENCIES = {"import gpytorch_nkn.estimators": ("joblib", None)}
 
 
-def test_an_error_names_the_library_that_is_missing_and_its_extra():
-    """Each set of libraries is missing in a fork of one process that has imported PyTorch."""
+def test_the_wheel_runs_without_pandas_and_errors_name_missing_libraries(archives, tmp_path):
+    """Only estimators and series from files need pandas.
+
+    Each set of libraries is missing in a fork of one process, without repository and compiler.
+    """
+    with zipfile.ZipFile(archives[1]) as wheel:
+        wheel.extractall(tmp_path / "site")
     missing = [
         (["pandas"], NEEDS_PANDAS),
         (["ax", "sktime", "statsmodels", "PIL", "matplotlib"], NEEDS_OTHERS),
         (["joblib"], NEEDS_DEPENDENCIES),
     ]
     code = (
-        "import os, sys, gpytorch_nkn, numpy as np, torch\n"
+        "import os, sys\n"
+        "sys.modules['pandas'] = None\n"  # an import raises an ImportError
+        "import gpytorch_nkn.bo, gpytorch_nkn.cli, gpytorch_nkn.fit, torch, numpy as np\n"
+        "import gpytorch_nkn.grids, gpytorch_nkn.interpretation, gpytorch_nkn.plotting\n"
         "from gpytorch_nkn import datasets, models\n"
         "x, points = np.arange(3.0), torch.rand(9, 1).double()\n"
         "gp = models.NKNSingleTaskGP(points, points)\n"
+        "kernel = gpytorch_nkn.NeuralKernelNetwork.time_series().double()\n"
+        "assert torch.linalg.eigvalsh(kernel(points).to_dense())[0] > -1e-9\n"
+        "print(gpytorch_nkn.__file__, flush=True)\n"
+        "del sys.modules['pandas']\n"
     )
     for modules, needs in missing:
         code += f"if os.fork() == 0:\n  sys.modules.update(dict.fromkeys({modules}))\n"
         for act in needs:
             code += f"  try:\n    {act}\n  except ImportError as error:\n    print(error)\n"
-        code += "  sys.exit()\nos.wait()\n"
+        code += "  sys.stdout.flush()\n  os._exit(0)\nos.wait()\n"
     config = ConfigParser()
     config.read(ROOT / "setup.cfg")
-    lines = run("-c", code, cwd=ROOT).splitlines()
+    path, *lines = run("-c", code, cwd=tmp_path, PYTHONPATH=str(tmp_path / "site")).splitlines()
+    assert path.startswith(str(tmp_path))
     named = [pair for _, needs in missing for pair in needs.values()]
     for line, (name, extra) in zip(lines, named, strict=True):
         if extra is None:  # part of every installation

@@ -123,7 +123,8 @@ def predictions(likelihood, is_trained):
     laplace = LaplaceGP(x, y[:, 0], likelihood(), ConstantMean(), kernel).to(x).eval()
     variational = VariationalNKNGP(x, y, likelihood=likelihood(), inducing_points=4)
     if is_trained:
-        fit_variational_gp(variational, epochs=1, restarts=1, progress=False)
+        with short_starts():
+            fit_variational_gp(variational, epochs=1, restarts=1, progress=False)
     return [laplace(x).mean, variational.posterior(x).mean]
 
 
@@ -157,7 +158,7 @@ def test_functions(way, bare_device):
         x = torch.linspace(0, 1, 12).unsqueeze(-1).repeat(1, 2)
         x[:, 1] = x[:, 1].flip(0).square()
         model = NKNSingleTaskGP(x, x.sin().sum(-1, keepdim=True))
-        fit_bo_model(model, max_iterations=2)
+        fit_bo_model(model, **QUICK[NKNSingleTaskGP])
         interpretation.effects(model, samples=64)
         interpretation.report_search(model)
         kernel = NeuralKernelNetwork.time_series().to(x)
@@ -179,4 +180,4 @@ def test_functions(way, bare_device):
     image = np.sin(np.add.outer(np.arange(8.0), np.arange(8.0)))
     image[2, 3:5] = np.nan
     with torch.device(bare_device):
-        assert np.isfinite(inpaint(image, budget=1.0).filled).all()
+        assert np.isfinite(inpaint(image, restarts=1).filled).all()

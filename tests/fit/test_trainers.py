@@ -77,7 +77,7 @@ QUICK = {
     models.VariationalNKNGP: {"restarts": 1, "epochs": 1, "batch_size": 7},
     models.SpectralGP: {"restarts": 1, "max_iterations": 3},
     models.StructureEnsembleGP: {"max_iterations": 2},
-    NKNSingleTaskGP: {"max_iterations": 3},
+    NKNSingleTaskGP: {"max_iterations": 3, "fresh_starts": 1},
 }
 SHORT = Recipe(adam_steps=3, lbfgs_iterations=3)
 LONG = {

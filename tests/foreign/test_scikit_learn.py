@@ -1,7 +1,6 @@
 """scikit-learn's checks of every estimator, without repetitions."""
 
 import inspect
-from dataclasses import replace
 from unittest import SkipTest
 
 import pytest
@@ -18,8 +17,6 @@ from gpytorch_nkn.estimators import (
     NKNForecaster,
     NKNRegressor,
 )
-from gpytorch_nkn.estimators.askl import askl_base, askl_inputs
-from gpytorch_nkn.estimators.dank import dank_base, dank_classifier, dank_regressor
 from gpytorch_nkn.fit import Recipe
 
 SHORT = Recipe(adam_steps=0, lbfgs_iterations=2)
@@ -79,28 +76,6 @@ def check_as_scikit_learn_does(estimator):
             continue
         count += 1
     assert count > (40 if first else 8)
-
-
-@pytest.fixture
-def few_candidates(monkeypatch):
-    """What is compared in a training, and how often, is less: a search of each kind remains.
-
-    A DANKClassifier compares two relevances instead of fifteen, in one round, and DANK estimators
-    two strengths of the factor instead of five; ASKL estimators hold out two parts of the rows
-    instead of five, and try two widths of the kernel for the scaling of columns.
-    """
-    few = [replace(path, penalties=path.penalties[:1]) for path in DANKClassifier._paths[:2]]
-    monkeypatch.setattr(DANKClassifier, "_paths", tuple(few))
-    monkeypatch.setattr(dank_classifier, "_REPEATS", 1)
-    for module in (dank_classifier, dank_regressor):
-        monkeypatch.setattr(module, "FOLDS", 2)
-    choose_eta = dank_base.choose_eta
-    monkeypatch.setattr(
-        dank_base, "choose_eta", lambda task, shares, cost: choose_eta(task, shares[:2], cost)
-    )
-    held_out = askl_base.held_out_parts
-    monkeypatch.setattr(askl_base, "held_out_parts", lambda *data: held_out(*data)[:2])
-    monkeypatch.setattr(askl_inputs, "_GAMMAS", askl_inputs._GAMMAS[1:4:2])
 
 
 @pytest.mark.usefixtures("few_candidates")
