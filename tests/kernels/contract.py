@@ -13,6 +13,7 @@ import gpytorch
 import pytest
 import torch
 from gpytorch.kernels import Kernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.priors import NormalPrior
 from torch import Tensor
 
 from gpytorch_nkn.kernels import (
@@ -220,6 +221,25 @@ def check_expand_batch(s):
         close(dense(batched.expand_batch(3, 2), s.x1), once.expand(3, *once.shape), "2 to 3 x 2")
         with pytest.raises(RuntimeError, match=r"Cannot expand .*3"):
             batched.expand_batch(3)
+
+
+def check_samples_of_some_parameters(s):
+    """Parameters with a prior get a batch of samples from Pyro, and the others stay as they are."""
+    x = s.x1[:4]
+    for start in (0, 1)[: len(list(s.kernel.parameters()))]:
+        kernel, entries, samples = deepcopy(s.kernel), [deepcopy(s.kernel) for _ in range(3)], {}
+        for module in kernel.modules():
+            vars(module).get("_priors", {}).clear()
+        for name, value in list(kernel.named_parameters())[start::2]:
+            path, _, last = name.rpartition(".")
+            kernel.get_submodule(path).register_prior("sampled_" + last, NormalPrior(0, 1), last)
+            drawn = value.detach() + torch.linspace(0, 0.3, 3).to(value).view(3, *[1] * value.dim())
+            samples[".".join(filter(None, (path, "sampled_" + last)))] = drawn
+            for entry, one in zip(entries, drawn, strict=True):
+                entry.get_parameter(name).data = one
+        kernel.pyro_load_from_samples(samples)
+        expected = torch.stack([dense(entry, x) for entry in entries])
+        close(dense(kernel, x.expand(3, *x.shape)), expected.expand(3, -1, -1), "samples")
 
 
 def check_active_dims(s):
@@ -541,7 +561,7 @@ PROPERTIES_OF = {
         check_is_stationary,
         check_columns_alone,
     ],
-    "batches": [check_batch_shapes, check_expand_batch],
+    "batches": [check_batch_shapes, check_expand_batch, check_samples_of_some_parameters],
     "indices": [check_batch_indexing, check_active_dims],
     "derivatives and copies": [
         check_gradients,
