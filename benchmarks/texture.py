@@ -45,13 +45,13 @@ _CASES = {_PLATE: None} | {f"{_PLATE} {corner}": corner for corner in other_corn
 _CASES |= dict.fromkeys(("brick", "grass", "gravel"))
 
 
-def run(case: str, method: str, seed: int, restarts: int) -> dict:
+def run(case: str, method: str, seed: int) -> dict:
     """Return scores in the hole."""
     name, corner = case.split(" ")[0], _CASES[case]
     ends = [(start, start + side) for start, side in zip(corner or (), _SIDES, strict=False)]
     truth, mask = load_texture(name, ends) if corner else load_texture(name)
     image = np.where(mask, np.nan, truth)
-    (filled, std), seconds = timed(lambda: _fill(method, image, mask, seed, restarts))
+    (filled, std), seconds = timed(lambda: _fill(method, image, mask, seed))
     scores = {"smse": smse(truth, filled, mask), "seconds": seconds}
     if std is not None:
         y, mean, width = truth[mask], filled[mask], std[mask]
@@ -64,13 +64,13 @@ def _warm_up(method: str) -> None:
     image = np.sin(np.arange(24) / 2)[:, None] * np.cos(np.arange(20) / 3)
     image[8:13, 5:10] = np.nan
     if method != "published fill":
-        _fill(method, image, np.isnan(image), 0, 1)
+        _fill(method, image, np.isnan(image), 0)
 
 
-def _fill(method: str, image: np.ndarray, mask: np.ndarray, seed: int, restarts: int) -> tuple:
+def _fill(method: str, image: np.ndarray, mask: np.ndarray, seed: int) -> tuple:
     """Return the filled image, and the standard deviation of each pixel, if any."""
     if method in _STRUCTURES:
-        options = {"structure": _STRUCTURES[method], "interpolants": "kernel", "restarts": restarts}
+        options = {"structure": _STRUCTURES[method], "interpolants": "kernel"}
         result = inpaint(image, seed=seed, progress=False, **options)
         return result.filled, result.std
     if method == "harmonic":
@@ -130,7 +130,6 @@ BENCHMARK = Benchmark(
     {"case": Axis(list(_CASES)), "method": Axis(_FILLS), "seed": Axis(range(3), (0, 1))},
     run,
     tables,
-    settings={"restarts": 3},
     possible=lambda job: (
         (job["seed"] == 0 or job["method"] in _STRUCTURES)
         and (job["case"] == _PLATE or job["method"] != "published fill")

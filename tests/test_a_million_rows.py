@@ -71,4 +71,4 @@ def test_models(cls):
 def test_images():
     image = table()[1].reshape(1000, 1000)
     with pytest.raises(SizeWarning, match=r"1,000,000.*[a-z]\."):
-        inpaint(image, image > 1.9, restarts=1)
+        inpaint(image, image > 1.9)

@@ -26,7 +26,6 @@ class FakeInpaint:
         *,
         structure="texture",
         channel_axis=None,
-        restarts=None,
         budget=None,
         seed=0,
         progress=False,
@@ -99,7 +98,7 @@ def test_only_missing_pixels_change(run, save, inpaint, mask_file, pixels, mode)
     colors = pixels[..., :3] if mode == "RGBA" else pixels
     np.testing.assert_array_equal(inpaint.image, colors / white)
     np.testing.assert_array_equal(inpaint.mask, mask)
-    options = {"structure": "texture", "restarts": None, "budget": None, "seed": 3}
+    options = {"structure": "texture", "budget": None, "seed": 3}
     options |= {"channel_axis": -1 if colors.ndim == 3 else None, "progress": True}
     assert inpaint.options == options
     with Image.open(out / "filled.png") as file:
@@ -133,10 +132,10 @@ def test_only_missing_pixels_change(run, save, inpaint, mask_file, pixels, mode)
 
 def test_options_reach_the_function(run, save, inpaint, mask_file):
     path = save("wall.jpg", draw(20, 16, 3))
-    options = ["--kernel", "rbf", "--restarts", "4", "--budget", "2.5"]
+    options = ["--kernel", "rbf", "--budget", "2.5"]
     code, printed, out = run(path, "--mask", mask_file, *options, "--no-progress")
     assert code == 0, printed.err
-    expected = {"structure": "rbf", "restarts": 4, "budget": 2.5}
+    expected = {"structure": "rbf", "budget": 2.5}
     assert inpaint.options == expected | {"channel_axis": -1, "seed": 0, "progress": False}
     settings = json.loads((out / "summary.json").read_text())["settings"]
     assert settings["kernel"] == "rbf"
@@ -232,7 +231,7 @@ def test_a_pattern_is_continued_into_the_hole(run, save):
     hole = np.zeros(pixels.shape, dtype=np.uint8)
     hole[9:16, 10:17] = 255
     path, mask = save("waves.png", pixels), save("hole.png", hole)
-    code, printed, out = run(path, "--mask", mask, "--restarts", "1")
+    code, printed, out = run(path, "--mask", mask)
     assert code == 0, printed.err
     filled = np.asarray(Image.open(out / "filled.png")).astype(float)
     error = (filled - pixels)[hole > 0]

@@ -55,7 +55,6 @@ SMALL = {
     "04_reading_a_learned_kernel": {
         "dates, co2, past = series.x, series.y, ~series.test": "dates, co2, past = "
         "series.x[240::4], series.y[240::4], ~series.test[240::4]",
-        "restarts=3": "restarts=1",
         "simplify(forecaster)": "simplify(forecaster, max_terms=1, max_candidates=2)",
         "restarts=4": "restarts=1",
     },

@@ -102,8 +102,6 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     text = "kernel of each dimension: texture (the default), spectral_mixture, periodic or rbf"
     add("--kernel", default="texture", choices=_KERNELS, metavar="NAME", help=text)
-    text = "number of starts (default: 3 for a texture with wide holes, otherwise 1)"
-    add("--restarts", type=_positive_int, metavar="R", help=text)
     _add_training_options(inpaint, out="inpaint", budget=None)
     return parser
 

@@ -122,7 +122,6 @@ def _fill(image: ImageFile, mask: np.ndarray, args: argparse.Namespace) -> Inpai
             mask,
             structure=args.kernel,
             channel_axis=-1 if values.ndim == 3 else None,
-            restarts=args.restarts,
             budget=args.budget,
             seed=args.seed,
             progress=not args.no_progress,

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from scipy.ndimage import distance_transform_edt
 
 from gpytorch_nkn._devices import on_cpu
-from gpytorch_nkn.fit import Session, SizeWarning, check_counts, warn_of_size, warn_user
+from gpytorch_nkn.fit import Session, SizeWarning, warn_of_size, warn_user
 from gpytorch_nkn.grids.fill import SmoothInterpolants
 from gpytorch_nkn.grids.mixture import Mixture
 from gpytorch_nkn.kernels.network import named_kernel
@@ -40,7 +40,7 @@ _MIN_THIN_FRACTION = 0.05  # fraction of the missing cells below which thin part
 _MAX_PREFILLED = 0.02  # largest fraction of wide holes that are interpolated before training
 _MAX_PREFILLED_ERROR = 0.5  # largest squared error of thin holes interpolated before training
 _BLOCKS, _THIN_BLOCKS = 12, 3  # numbers of held-out blocks
-_RESTARTS = 3  # default number of starts if cells are missing in training
+_RESTARTS = 3  # number of starts if cells are missing in training
 _PARAMETERS = 4  # effective number of parameters of the kernel of a dimension
 _TRAINING_DTYPE = torch.float32  # training in float64 finds the same kernels, but takes longer
 _MAX_UNWARNED = 300_000  # largest grid without a warning
@@ -100,7 +100,6 @@ def inpaint(
     structure: str = "texture",
     interpolants: Sequence[str] = INTERPOLANTS,
     channel_axis: int | None = None,
-    restarts: int | None = None,
     budget: float | None = None,
     device: str | torch.device | None = None,
     seed: int = 0,
@@ -137,8 +136,6 @@ def inpaint(
         channel_axis: Dimension of channels, such as colours; None without channels. Channels share
             kernels and noise. If the same cells are missing in all channels, training uses their
             first principal component.
-        restarts: Number of starts; default: 3 for a texture with wide holes in more than 2 % of the
-            cells, otherwise 1.
         budget: Wall time of the call in seconds.
         device: Torch device; ``None`` for the CPU, independent of PyTorch's default device.
         seed: Determines all random draws; the global random state does not change.
@@ -163,7 +160,7 @@ def inpaint(
         >>> image = np.sin(rows / 2) * np.cos(columns / 3)
         >>> hole = np.zeros(image.shape, dtype=bool)
         >>> hole[15:25, 20:32] = True
-        >>> result = inpaint(image, hole, restarts=1)
+        >>> result = inpaint(image, hole)
         >>> round(float(np.abs(result.filled - image)[hole].max()), 1)
         0.0
     """
@@ -184,10 +181,6 @@ def inpaint(
         )
     session = Session(budget=budget, seed=seed, progress=progress)
     kernels = _kernels(structure, values.ndim - 1)
-    if restarts is None and structure != "texture":
-        restarts = 1
-    if restarts is not None:
-        check_counts(1, restarts=restarts)
     names = [interpolants] if isinstance(interpolants, str) else interpolants
     if not names or not set(names) <= set(INTERPOLANTS):
         raise ValueError(f"interpolants must be one or more of {INTERPOLANTS}, got {interpolants}.")
@@ -205,7 +198,6 @@ def inpaint(
             None if noise is None else noise[learned],
             names,
             kernels,
-            restarts,
             channel_axis is not None,
             torch.device("cpu" if device is None else device),
             session,
@@ -232,7 +224,6 @@ class _Channels:
     noise: np.ndarray | None  # known noise variances of the cells
     names: Sequence[str]  # interpolants of the mixture
     kernels: Sequence[Kernel]
-    restarts: int | None  # number of starts; None depends on the holes
     has_channels: bool  # whether the image has a channel axis
     device: torch.device
     session: Session
@@ -302,7 +293,7 @@ class _Channels:
         ``fillable`` cells are interpolated before training. Unless the GP ``is_needed``, the budget
         must suffice for it.
         """
-        session, restarts, device = self.session, self.restarts, self.device
+        session, device = self.session, self.device
         iteration = self.iteration_seconds()
         if not is_needed and _LEAST_ITERATIONS * iteration > 0.5 * session.seconds_left:
             warn_user(
@@ -343,7 +334,7 @@ class _Channels:
             )
             self.fit = fit_grid_gp(
                 trained,
-                restarts=restarts if restarts is not None else 1 if complete else _RESTARTS,
+                restarts=1 if complete else _RESTARTS,
                 budget=session.part(_TRAINING_TIME),
                 seed=session.seed,
                 progress=session.progress,

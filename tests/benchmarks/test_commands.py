@@ -69,10 +69,7 @@ JOBS = {
         {"set": "ridges", "seed": 0, "method": method, "rows": 60}
         for method in ("RBF", "SpectralGP")
     ],
-    "texture": [
-        {"case": "plate", "method": method, "seed": 0, "restarts": 1}
-        for method in ("harmonic", "mean")
-    ],
+    "texture": [{"case": "plate", "method": method, "seed": 0} for method in ("harmonic", "mean")],
     "photographs": [{"image": "camera", "missing": "scratches", "seed": 0, "budget": 1.0}],
     "grid_speed": [
         {"way": way, "noise": 1.0, "turns": 1, "train": 1}

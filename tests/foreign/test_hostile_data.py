@@ -89,7 +89,7 @@ FUNCTIONS = {
     ),
     grids.inpaint: (
         lambda image, mask, noise: (
-            grids.inpaint(image, mask, noise_variance=noise, restarts=1, budget=0.05).filled
+            grids.inpaint(image, mask, noise_variance=noise, budget=0.05).filled
         ),
         (IMAGE, HOLE, np.full(IMAGE.shape, 0.01)),
     ),

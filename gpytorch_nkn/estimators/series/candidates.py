@@ -159,24 +159,23 @@ def _train(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Membe
     data = scales.data(subset.rows, subset.values, subset.noise, options.device)
     if is_sum:
         kernel = _sum_kernel(name, cycles, series, scales, data.x)
-        fit_options: dict[str, Any] = {"restarts": 1, "initialize": None}
-        fit_options["recipe"] = options.recipe or _SUM_RECIPE
+        restarts, initialize, recipe = 1, None, options.recipe or _SUM_RECIPE
     else:
         kernel = NeuralKernelNetwork.time_series(active_dims=_TIME)
         if isinstance(options.structure, NeuralKernelNetwork):
             kernel = deepcopy(options.structure)
-        restarts = options.restarts
-        if restarts is None:
-            restarts = 20 if len(series.time) <= _MANY else 6
-        fit_options = {"restarts": restarts, "recipe": options.recipe}
+        initialize, recipe = "data", options.recipe
+        restarts = 1 if recipe else 20 if len(series.time) <= _MANY else 6
     model = SeriesGP(data, kernel, line=not is_sum)
     with one_thread(subset):
         result = fit_best_of(
             model.to(device=options.device, dtype=data.y.dtype),
+            restarts=restarts,
+            initialize=initialize,
+            recipe=recipe,
             budget=seconds,
             seed=options.random_state,
             progress=options.progress,
-            **fit_options,
         )
         log_density, calibration = score(result.model, scales, series)
     if not math.isfinite(log_density):

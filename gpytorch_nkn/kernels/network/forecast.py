@@ -15,7 +15,7 @@ from gpytorch_nkn.kernels.step_kernel import StepKernel
 from gpytorch_nkn.kernels.wiener_kernel import WienerKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
 from gpytorch_nkn.layers import Layer, Linear, LogNormalPrior, Product, add_prior, log_normal_prior
-from gpytorch_nkn.linalg import check_flags, check_number
+from gpytorch_nkn.linalg import check_number
 
 __all__ = ["MODES", "TERMS", "forecast"]
 
@@ -46,13 +46,11 @@ class _Context(NamedTuple):
     origin: float
     period: float
     scale: float  # time scale of the priors of walks, trends, lines and levels
-    priors: bool
 
 
-def _with_prior(kernel: Kernel, name: str, value: tuple[float, float], priors: bool) -> Kernel:
+def _with_prior(kernel: Kernel, name: str, value: tuple[float, float]) -> Kernel:
     kernel.initialize(**{name: value[0]})
-    if priors:
-        add_prior(kernel, name, log_normal_prior(*value))
+    add_prior(kernel, name, log_normal_prior(*value))
     return kernel
 
 
@@ -72,12 +70,12 @@ def _line(args: _Context) -> list[Kernel]:
 
 def _with_lengthscale(kernel: Kernel, name: str, args: _Context, unit: float = 1.0) -> list[Kernel]:
     prior = unit * MODES[name][0], MODES[name][1]
-    return [_with_prior(kernel, "lengthscale", prior, args.priors)]
+    return [_with_prior(kernel, "lengthscale", prior)]
 
 
 def _periodic(args: _Context, shape: str) -> Kernel:
     kernel = _fixed(ZeroMeanPeriodicKernel(), "period_length", args.period)
-    return _with_prior(kernel, "lengthscale", MODES[shape], args.priors)
+    return _with_prior(kernel, "lengthscale", MODES[shape])
 
 
 def _season(args: _Context, drift: str) -> list[Kernel]:
@@ -88,7 +86,7 @@ def _cycle(args: _Context) -> list[Kernel]:
     period = MODES["cycle"][0] * args.period, MODES["cycle"][1]
     wave = _fixed(ZeroMeanPeriodicKernel(), "lengthscale", _SINE)
     return [
-        _with_prior(wave, "period_length", period, args.priors),
+        _with_prior(wave, "period_length", period),
         *_with_lengthscale(MaternKernel(nu=0.5), "coherence", args, args.period),
     ]
 
@@ -140,13 +138,11 @@ def forecast(
     terms: Sequence[str],
     covariates: Sequence[int],
     nonlinear: Sequence[int],
-    priors: bool,
     time_scale: float = 1.0,
     shifts: Sequence[float] = (),
     kinks: Sequence[float] = (),
 ) -> tuple[list[Kernel], list[Layer]]:
     """Create the primitives and layers of the preset, one product per term and period."""
-    check_flags(priors=priors)
     terms = [terms] if isinstance(terms, str) else terms
     unknown = [name for name in terms if name not in TERMS]
     if unknown or not terms:
@@ -159,7 +155,7 @@ def forecast(
         check_number("Each of seasons and cycles", period, positive=True)
     check_number("time_scale", time_scale, positive=True)
     _check_columns(covariates, nonlinear)
-    args = _Context(float(origin), 1.0, time_scale, priors)
+    args = _Context(float(origin), 1.0, time_scale)
     parts = list(_processes(terms, seasons, cycles, args))
     parts += [([_step(time)], _SHIFT) for time in shifts]
     for time in kinks:
@@ -179,12 +175,12 @@ def forecast(
             parts.append((_on_column(column, [effect]) + _on_column(0, over_time), weight))
     groups, weights = zip(*parts, strict=True)
     modes, scales = torch.tensor(weights, dtype=torch.float64).T.to(torch.get_default_dtype())
-    prior = LogNormalPrior(modes.log() + scales.square(), scales) if priors else None
+    prior = LogNormalPrior(modes.log() + scales.square(), scales)
     total = Linear(len(groups), 1, weight_prior=prior, initial_bias=_CONSTANT)
     total.weight = modes
-    if priors:  # one series contains little information on the variance of its level
-        assert total.raw_bias is not None
-        total.raw_bias.requires_grad_(False)
+    # one series contains little information on the variance of its level
+    assert total.raw_bias is not None
+    total.raw_bias.requires_grad_(False)
     primitives = [kernel for group in groups for kernel in group]
     return primitives, [Product(len(primitives), len(groups), groups=[*map(len, groups)]), total]
 

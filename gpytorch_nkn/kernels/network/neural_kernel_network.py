@@ -152,7 +152,6 @@ class NeuralKernelNetwork(BatchKernel):
         time_scale: float = 1.0,
         shifts: Sequence[float] = (),
         kinks: Sequence[float] = (),
-        priors: bool = True,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
         """Create a network for forecasts of one series, a weighted sum of common processes.
@@ -187,7 +186,6 @@ class NeuralKernelNetwork(BatchKernel):
             nonlinear: Covariates with an additional smooth effect.
             time_scale: Time scale of priors on walks, trends, lines and levels, in units of time.
             shifts, kinks: Times of changes of level and of slope, which are not trained.
-            priors: Use log-normal priors.
             active_dims: Columns of time and covariates, if the input has other columns.
 
         Raises:
@@ -198,7 +196,7 @@ class NeuralKernelNetwork(BatchKernel):
         Processes Needs Priors, for a sum with priors, without random walks and shifting seasons.
         """
         parts = forecast.forecast(
-            origin, seasons, cycles, terms, covariates, nonlinear, priors, time_scale, shifts, kinks
+            origin, seasons, cycles, terms, covariates, nonlinear, time_scale, shifts, kinks
         )
         # the input may have columns besides the covariates
         return cls._preset(parts, None if covariates else 1, active_dims)
