@@ -53,19 +53,9 @@ class ConditionedGP:
         noise = getattr(getattr(self.model, "observations", self.model.likelihood), "noise", None)
         return 0.0 if noise is None else noise.mean().item()
 
-    def prepare(self) -> None:
-        """Compute the factor that all predictions share."""
-        if self._alpha is None:
-            self.posterior()
-
     def release(self) -> None:
         """Release the memory of the factor; its next use computes it again."""
         self._posterior = None
-
-    def blocks(self, size: int, max_rows: int) -> list[ConditionedGP]:
-        """Return models conditioned on blocks of ``size`` rows, up to row ``max_rows``."""
-        rows = torch.arange(min(max_rows, self.targets.numel()))
-        return [self.at(block) for block in rows.split(size)]
 
     def at(self, rows: Tensor | slice) -> ConditionedGP:
         """Return the model conditioned on some of its rows."""

@@ -18,8 +18,6 @@ _CGROUPS = (
 )
 # Peak number of N x N matrices in a training step of an exact GP.
 _MATRICES = 3
-# Models for more rows.
-_MANY_ROWS = "SparseNKNGP, VariationalNKNGP (by mini-batches) or NKNRegressor"
 
 
 class SizeWarning(UserWarning):
@@ -38,7 +36,7 @@ def free_bytes(device: torch.device | str | None = None) -> float:
     return min(_free_on_the_machine(), *(_free_in_group(*names) for names in _CGROUPS))
 
 
-def check_dense(name: str, num_rows: int, like: Tensor, instead: str = _MANY_ROWS) -> None:
+def check_dense(name: str, num_rows: int, like: Tensor) -> None:
     """Check that covariance matrices with the dtype and device of ``like`` fit into memory.
 
     Raises:
@@ -49,7 +47,8 @@ def check_dense(name: str, num_rows: int, like: Tensor, instead: str = _MANY_ROW
     if needed > free:
         raise MemoryError(
             f"{name} of {num_rows:,} rows needs about {needed / 1e9:,.1f} GB of memory, but "
-            f"{free / 1e9:,.1f} GB are free. For so many rows use {instead}."
+            f"{free / 1e9:,.1f} GB are free. For so many rows use SparseNKNGP, VariationalNKNGP "
+            "(by mini-batches) or NKNRegressor."
         )
 
 

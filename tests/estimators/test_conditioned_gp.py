@@ -60,7 +60,7 @@ def test_a_held_out_target_is_predicted_as_by_the_model_without_it(model):
 
 
 def test_blocks_are_conditioned_on_their_own_rows_only(model):
-    first, second = ConditionedGP(model).blocks(10, 20)
+    first, second = (ConditionedGP(model).at(slice(i, i + 10)) for i in (0, 10))
     part = deepcopy(model)
     part.set_train_data(model.train_inputs[0][10:20], model.train_targets[10:20], strict=False)
     torch.testing.assert_close(second.leave_one_out(), ConditionedGP(part).leave_one_out())

@@ -13,8 +13,8 @@ MANY = 1_000_000
 def test_what_does_not_fit_is_rejected_with_the_sizes_and_what_to_use(monkeypatch):
     monkeypatch.setattr(sizes, "free_bytes", lambda device: 2e9)
     check_dense("A", 9_000, torch.ones(1))  # three matrices of 324 MB
-    with pytest.raises(MemoryError, match=r"A of 9,200 rows needs about 2.0 GB .* 2.0 GB .* use B"):
-        check_dense("A", 9_200, torch.ones(1, dtype=torch.float64), "B")
+    with pytest.raises(MemoryError, match=r"A of 9,200 rows needs about 2.0 GB .* 2.0 GB .* use S"):
+        check_dense("A", 9_200, torch.ones(1, dtype=torch.float64))
 
 
 def test_a_limit_of_a_group_counts(tmp_path, monkeypatch):

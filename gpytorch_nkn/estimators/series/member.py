@@ -128,15 +128,10 @@ class Member:
         """Return means and standard deviations ``M`` of transformed observations."""
         means, stds = self.scales.moments(*self._gaussian(rows, joint=False))
         stds = self.calibration * stds
-        leads = self._leads(rows)
+        last = self.scales.x_offset + self.scales.x_scale * self.model.train_inputs[0][-1, 0].item()
+        leads = (rows[:, 0] - last) / self.span  # lead times, in horizons
         stds = np.sqrt(stds**2 + self._shift_variance * np.maximum(leads, 0.0))
         return self._limits.applied(means, stds, leads)
-
-    def _leads(self, rows: np.ndarray) -> np.ndarray:
-        """Return lead times ``M`` after the last observation, in horizons."""
-        last = self.model.train_inputs[0][-1, 0].item()
-        begin = self.scales.x_offset + self.scales.x_scale * last
-        return (rows[:, 0] - begin) / self.span
 
     def _gaussian(self, rows: np.ndarray, *, joint: bool) -> tuple[Tensor, Tensor]:
         """Return scaled means ``M`` of observations, and variances or (``joint``) covariances."""
@@ -197,15 +192,11 @@ class Member:
     @torch.no_grad()
     def errors(self) -> np.ndarray:
         """Return absolute standardised leave-one-out errors ``N``, each within a block of rows."""
-        errors = []
-        for block in self.process().blocks(_BLOCK, CONDITIONED):
+        errors, rows = [], torch.arange(len(self.model.train_targets))[:CONDITIONED]
+        for block in map(self.process().at, rows.split(_BLOCK)):
             mean, variance = block.leave_one_out()
             errors.append((block.targets - mean).abs() / variance.sqrt())
         return torch.cat(errors).cpu().numpy()
-
-    def prepare(self) -> None:
-        """Compute the factor that all predictions share."""
-        self.process().prepare()
 
     def process(self) -> ConditionedGP:
         """Return the posterior given the observations, which is computed once."""

@@ -101,7 +101,7 @@ def _condition(members: list[Member], series: Series, session: Session) -> list[
             try:
                 with one_thread(series):
                     member.condition(series.rows, series.values, series.noise)
-                    member.prepare()
+                    member.process().posterior()
             except (RuntimeError, np.linalg.LinAlgError) as error:
                 warn_user(f"{member.name} cannot forecast: {type(error).__name__}: {error}")
                 kept.remove(member)
