@@ -23,7 +23,7 @@ from gpytorch_nkn._devices import on_cpu
 from gpytorch_nkn.fit import Session, SizeWarning, warn_of_size, warn_user
 from gpytorch_nkn.grids.fill import SmoothInterpolants
 from gpytorch_nkn.grids.mixture import Mixture
-from gpytorch_nkn.kernels.network import named_kernel
+from gpytorch_nkn.kernels.network import kernel_values, named_kernel
 from gpytorch_nkn.linalg import kronecker_multiply
 from gpytorch_nkn.models import GridFit, KroneckerGridGP, fit_grid_gp, hole_blocks
 
@@ -111,9 +111,9 @@ def inpaint(
     for each dimension (:class:`gpytorch_nkn.models.KroneckerGridGP`) continues repeated patterns. A
     harmonic and a biharmonic interpolant continue levels and slopes from the edge of a hole. Each
     interpolant predicts held-out blocks of known cells with the hole's shape. The errors determine
-    the weights and the standard deviations. Standard deviations depend on the distance to known
-    cells, the contrast around the hole and the disagreement of the interpolants. Thin parts of the
-    holes (within 4 cells of a known cell) and wide parts have separate weights.
+    the weights and the standard deviations. Standard deviations depend on the posterior
+    variance, the contrast around the hole and the disagreement of the interpolants. Thin parts of
+    the holes (within 4 cells of a known cell) and wide parts have separate weights.
 
     Use it for scratches, text, gaps in scans and sensors, and holes in textures. The content of a
     large hole in a photograph cannot be inferred. The time of a training step is cubic in the side
@@ -360,10 +360,13 @@ class _Channels:
             solves = sum(len(mixture.blocks) for mixture in self.mixtures) or 1
             scored.max_iterations = iterations(solves, _SCORED_ITERATIONS)
             fill = (self.mean - self.center) / self.scale
+            pairs = zip(model.kernels, coordinates, strict=True)
+            covariances = [kernel_values(k, x, x).detach().cpu().numpy() for k, x in pairs]
+            gp = covariances, float(model.noise_variance().detach())
             for mixture in self.mixtures:
                 means = scored.block_means(torch.as_tensor(mixture.blocks, device=device))
                 in_blocks = (mean.double().cpu().numpy().reshape(fill.shape) for mean in means)
-                mixture.add("kernel", fill, in_blocks, _PARAMETERS * fill[0].ndim)
+                mixture.add("kernel", fill, in_blocks, _PARAMETERS * fill[0].ndim, gp)
 
 
 def _split_holes(missing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Sequence
+from functools import reduce
 
 import numpy as np
 from scipy.ndimage import distance_transform_edt
 from scipy.optimize import minimize, nnls
+from scipy.spatial import cKDTree
 
 from gpytorch_nkn.grids.fill import SmoothInterpolants, local_variance
 
@@ -19,32 +21,37 @@ _DOMINANT_WEIGHT = 0.8  # the mixture is a single interpolant if both of its wei
 _BOX_RADIUS = 3  # radius of the box of the local variance, in cells
 _MAX_CELLS = 20_000  # largest number of held-out cells in the fit of the variance
 _COVERED_BLOCKS = 0.8  # fraction of blocks in which 95 % intervals must cover 95 % of the cells
-_UNTESTED = 8.0  # largest ratio of mean distances along a dimension, holes to blocks
+_UNTESTED = 1.5  # largest ratio of mean depths, holes to blocks
 _PRIOR = 0.5  # twice the concentration above 1 of a Dirichlet prior on fractions of the variance
+_FAR = 1.5  # largest distance of scored cells to known cells, relative to the holes
+_NEIGHBOURS = 8  # known cells that determine the variance of a GP
+_CHUNK = 10_000  # cells whose variances are computed at once
+_JITTER = 1e-6  # noise relative to the variance, so that matrices are invertible
 _MIN_CALIBRATION = 0.5  # smallest calibration factor of variances
 _MIN_STD = 1e-4  # smallest standard deviation of standardised values
 
 
 class Mixture:
-    r"""Mixture of interpolants :math:`f_k`, weighted by the distance d to known cells.
+    r"""Mixture of interpolants :math:`f_k`.
 
     .. math::
-        f(x) = \sum_k \bigl((1 - t) u_k + t v_k\bigr) f_k(x), \qquad
-        t = \log d / \log d_{\max}
+        f(x) = \sum_k \bigl((1 - t) u_k + t v_k\bigr) f_k(x)
 
+    The depth t is the standard deviation of a Gaussian process with covariance
+    :math:`\exp(-|x - x'|_1 / d)`, given the nearest known cells; d is the largest distance to them.
     The weights u and v are non-negative, each sum to one, and minimise squared errors in held-out
     blocks. The variance is a positive combination of a constant, the squared disagreement of the
-    interpolants, and local variances times functions of d. Its coefficients maximise the likelihood
-    of the blocks, with a Dirichlet prior on their fractions. A calibration factor then makes 95 %
-    intervals cover 95 % of the cells in 80 % of the blocks. A second factor is
-    :math:`(m + 1) / (m - 1)`, Akaike's final prediction error for one parameter. The number m
-    counts the cubes of side :math:`2 d_{\max}` with scored cells in any block. Without scored
-    cells, the variance is that of the known values, times this factor for their number.
+    interpolants, and the variance of the interpolating GP (otherwise :math:`t^2`) times
+    :math:`t^2` and local variances. Its coefficients maximise the likelihood of the blocks, with a
+    Dirichlet prior on their fractions. A calibration factor then makes 95 % intervals cover 95 % of
+    the cells in 80 % of the blocks. A second factor is :math:`(m + 1) / (m - 1)`, Akaike's final
+    prediction error for one parameter. The number m counts the cubes of side 2d with scored cells.
+    Without them, the variance is that of the known values, times this factor for their number.
 
     Args:
         values, missing: Standardised values ``C x n_1 x ... x n_P``, and the mask of missing ones.
-        blocks: Masks of held-out cells, ``B x n_1 x ... x n_P``. Cells farther from known cells
-            than any missing cell are scored only if all are, as in regular sub-grids.
+        blocks: Masks of cells to hold out, ``B x n_1 x ... x n_P``, known in all channels. They are
+            scored up to 1.5 times the largest distance of missing cells, or all if none is nearer.
         smoother, names: Smooth interpolants of the grid, and names of those in the mixture.
         cells: Mask ``n_1 x ... x n_P`` of cells, among which missing ones are filled.
         end: Value of ``time.monotonic()`` after which only the first block is predicted.
@@ -62,105 +69,84 @@ class Mixture:
         end: float = math.inf,
     ):
         self.values = values
-        self.missing = missing
         self.cells = missing & cells
         self._known = int((~missing).reshape(len(missing), -1).sum(1).min())
         self.names = list(names)
         distance = np.stack([distance_transform_edt(hole) for hole in missing])
         self._longest = longest = float(distance[self.cells].max())
-        self._cases: list[_Case] = []
-        for block in (np.zeros_like(missing[0]), *blocks):
-            if len(self._cases) < 2 or time.monotonic() < end:
-                self._cases.append(_Case(values, missing, block, smoother, names, longest))
-        self.blocks = blocks[: len(self._cases) - 1]
-        held = [case.distance[case.held] for case in self._cases[1:] if case.held.any()]
-        if held and min(map(np.min, held)) > longest:  # between rows of a coarser grid
-            longest = float(max(map(np.max, held)))
-        for case in self._cases:
-            case.depth = np.log(case.distance) / np.log(max(longest, 2.0))
-            case.distance = case.distance / longest
+        self._hole = _Case(values, missing, self.cells, smoother, names, longest)
+        self._cases: list[_Case] = []  # one per block
+        for block in blocks:
+            if not self._cases or time.monotonic() < end:
+                case = _Case(values, missing | block, block & ~missing, smoother, names, longest)
+                self._cases.append(case)
+        self.blocks = blocks[: len(self._cases)]
 
     def add(
-        self, name: str, fill: np.ndarray, in_blocks: Iterable[np.ndarray], num_parameters: int = 0
+        self,
+        name: str,
+        fill: np.ndarray,
+        in_blocks: Iterable[np.ndarray],
+        num_parameters: int = 0,
+        gp: tuple[Sequence[np.ndarray], float] | None = None,
     ) -> None:
         """Add an interpolant ``C x n_1 x ... x n_P`` with parameters trained on all known cells.
 
         ``in_blocks`` are the same values without each block. Their errors are increased for the
-        effective ``num_parameters``, which were trained on the blocks, too.
+        effective ``num_parameters``, which were trained on the blocks, too. A ``gp`` consists of
+        covariances ``n_p x n_p`` along each dimension, and the noise variance.
         """
         self.names.insert(0, name)
         optimism = math.sqrt(_prediction_error(self._known, num_parameters))
-        for case, values in zip(self._cases, (fill, *in_blocks), strict=True):
-            truth = np.where(self.missing, values, self.values)
-            values = truth + optimism * (values - truth)
-            case.stack = np.concatenate([values[case.missing][None], case.stack])
+        for case, values in zip((self._hole, *self._cases), (fill, *in_blocks), strict=True):
+            filled = values[case.cells]
+            truth = filled if case is self._hole else case.truth
+            case.stack = np.stack([truth + optimism * (filled - truth), *case.stack])
+            if gp is not None:
+                case.variance = gp[1] + case.gp_variance(*gp)
 
     def least_error(self) -> float:
         """Return the smallest mean squared error in the blocks over interpolants; inf if none."""
-        errors = [np.square(stack - truth) for stack, _, truth, *_ in self._scored()]
-        together = np.concatenate(errors, 1) if errors else np.empty((1, 0))
-        return float(together.mean(1).min()) if together.size else math.inf
+        errors = [np.square(case.stack - case.truth) for case in self._scored()]
+        return float(np.concatenate(errors, 1).mean(1).min()) if errors else math.inf
 
     def fill(self) -> tuple[np.ndarray, np.ndarray, dict[str, float]]:
         """Return means, variances ``C x n_1 x ...`` (0 outside ``cells``), and mean weights."""
-        hole, parts = self._cases[0], self._scored()
-        weights = self._weights(parts)  # 2 x K
-        inside = self.cells[hole.missing]
-        mean, variance = self.values.copy(), np.zeros(self.values.shape)
-        depth = hole.depth[inside]
-        mean[self.cells], weight = _combine(hole.stack[:, inside], depth, weights)
-        if parts:
-            blocks = [
-                (truth - _combine(stack, depth, weights)[0], case.features(weights)[:, cells])
-                for stack, depth, truth, case, cells in parts
-            ]
-            count = self._count_cubes(parts)
-            terms = _coefficients(blocks, count) * _prediction_error(count, 1)
-            variance[self.cells] = terms @ hole.features(weights)[:, inside]
+        scored = self._scored()
+        weights = self._weights(scored)  # 2 x K
+        filled, variance = self.values.copy(), np.zeros(self.values.shape)
+        filled[self.cells], weight, features = self._hole.predict(weights)
+        if scored:
+            parts = [(case.truth, *case.predict(weights)) for case in scored]
+            cubes = np.concatenate([np.argwhere(case.cells)[:, 1:] for case in scored])
+            count = len(np.unique(cubes // math.ceil(2 * self._longest), axis=0))
+            terms = _coefficients([(truth - mean, part) for truth, mean, _, part in parts], count)
+            variance[self.cells] = _prediction_error(count, 1) * terms @ features
         else:
             variance[self.cells] = _prediction_error(self._known, 1)
         variance[self.cells] = np.maximum(variance[self.cells], _MIN_STD**2)
-        return mean, variance, dict(zip(self.names, weight.mean(1).tolist(), strict=True))
+        return filled, variance, dict(zip(self.names, weight.mean(1).tolist(), strict=True))
 
-    def _scored(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, _Case, np.ndarray]]:
-        """Return interpolants ``K x S``, depths, values, case and mask of S scored cells per block.
+    def _scored(self) -> list[_Case]:
+        """Return the cases of the blocks; none if their cells are much nearer to known cells.
 
-        The mask selects the scored cells among the missing cells of the case. The list is empty if
-        distances along a dimension are much shorter than in the holes. Cells of a known row then
-        show no errors across the row.
+        Held-out cells of a known row, for example, show no errors across the row.
         """
-        parts = []
-        for case in self._cases[1:]:
-            cells = case.held & (case.depth <= 1.0)
-            if cells.any():
-                truth = self.values[case.missing][cells]
-                parts.append((case.stack[:, cells], case.depth[cells], truth, case, cells))
-        if parts:
-            hole = self._cases[0]
-            offset = hole.offset[:, self.cells[hole.missing]].mean(1)
-            tested = np.mean([case.offset[:, cells].mean(1) for *_, case, cells in parts], 0)
-            if (offset > _UNTESTED * tested + 1).any():
-                return []
-        return parts
+        held = [case.depth.mean() for case in self._cases]
+        return [] if held and self._hole.depth.mean() > _UNTESTED * np.mean(held) else self._cases
 
-    def _count_cubes(self, parts: Sequence) -> int:
-        """Count the cubes, with sides of twice the longest distance, that have scored cells."""
-        positions = [np.argwhere(case.missing)[cells, 1:] for *_, case, cells in parts]
-        cubes = np.concatenate(positions) // math.ceil(2 * self._longest)
-        return len(np.unique(cubes, axis=0))
-
-    def _weights(self, parts: Sequence) -> np.ndarray:
-        """Return weights ``2 x K``: u next to known cells, and v at the largest distance."""
+    def _weights(self, cases: Sequence[_Case]) -> np.ndarray:
+        """Return weights ``2 x K``: u next to known cells, and v far from them."""
         count = len(self.names)
         equal = np.full((2, count), 1 / count)
-        if not parts or count == 1:
+        if not cases or count == 1:
             return equal
         gram, right = np.zeros((2 * count, 2 * count)), np.zeros(2 * count)
-        for stack, depth, truth, *_ in parts:
-            center = stack.mean(0)
-            rows = np.concatenate([(stack - center) * (1 - depth), (stack - center) * depth])
-            error = truth - center
-            unit = len(truth) * max(float(np.square(error).mean()), _MIN_STD**2) * len(parts)
+        for case in cases:
+            center, depth = case.stack.mean(0), case.depth
+            stack, error = case.stack - center, case.truth - center
+            rows = np.concatenate([stack * (1 - depth), stack * depth])
+            unit = len(error) * max(float(np.square(error).mean()), _MIN_STD**2) * len(cases)
             gram += rows @ rows.T / unit
             right += rows @ error / unit
         gram += _SHRINKAGE * np.eye(2 * count)
@@ -180,26 +166,25 @@ class Mixture:
 
 
 class _Case:
-    """Interpolants ``K x cells`` of missing cells, and features for their variances."""
-
-    depth: np.ndarray  # logarithm of the distance to known cells, 1 at the longest distance
+    """Interpolants ``K x S`` of S ``cells`` near known ones, and features of their variances."""
 
     def __init__(
         self,
         values: np.ndarray,
         missing: np.ndarray,
-        block: np.ndarray,
+        cells: np.ndarray,
         smoother: SmoothInterpolants,
         names: Sequence[str],
         longest: float,
     ):
-        known, self.missing = ~missing, (missing := missing | block)
-        self.held = known[missing]  # held-out cells among the missing ones
+        distance = np.stack([distance_transform_edt(hole) for hole in missing])
+        cells = near if (near := cells & (distance <= _FAR * longest)).any() else cells
+        self.missing, self.cells, self.truth = missing, cells, values[cells]  # C x n_1 x ..., S
         shared = bool((missing == missing[0]).all())
-        groups = [slice(None)] if shared else [slice(i, i + 1) for i in range(len(missing))]
+        self._groups = [slice(None)] if shared else [slice(i, i + 1) for i in range(len(missing))]
         variances = np.zeros((2, *values.shape))
         fills = {name: values.copy() for name in names}
-        for group in groups:
+        for group in self._groups:
             hole, channels = missing[group][0], values[group]
             if not hole.any():
                 continue
@@ -210,37 +195,48 @@ class _Case:
             pairs = zip(channels, far, strict=True)
             near = np.stack([local_variance(v, hole, _BOX_RADIUS, prior) for v, prior in pairs])
             variances[0, group], variances[1, group] = smoother.harmonic(near, hole), far
-        stack = [fills[name][missing] for name in names]
-        self.stack = np.reshape(stack, (len(stack), int(missing.sum())))
-        self.variances = variances[:, missing]
-        nearest = [distance_transform_edt(h, return_indices=True)[1] for h in missing]
-        steps = np.abs(np.stack(nearest, 1) - np.indices(missing.shape[1:], np.int32)[:, None])
-        self.offset = steps[:, missing]  # P x cells, from the nearest known cells
-        self.distance = np.sqrt(np.square(self.offset).sum(0))
+        self.stack = np.array([f[cells] for f in fills.values()]).reshape(-1, len(self.truth))
+        lags = [abs(np.subtract.outer(range(n), range(n))) for n in missing.shape[1:]]
+        self.variance = self.gp_variance([np.exp(-lag / longest) for lag in lags])
+        self.depth = np.sqrt(self.variance)  # 0 to 1
+        self.local = np.stack([*variances[:, cells], self.variance])
 
-    def features(self, weights: np.ndarray) -> np.ndarray:
-        """Return positive features ``J x cells`` whose combination is the variance."""
-        disagreement = np.square(self.stack - _combine(self.stack, self.depth, weights)[0]).mean(0)
-        near, far = self.variances
-        t = np.clip(self.depth, 0, 1)
-        s = np.minimum(self.distance, 1.0) ** 2
-        return np.stack(
-            [near, near * t, far * t, far, far * s, disagreement, np.full_like(t, 1e-2)]
-        )
+    def gp_variance(self, covariances: Sequence[np.ndarray], noise: float = 0.0) -> np.ndarray:
+        """Return the variances ``S`` of a GP, without noise, given the nearest known cells."""
+        parts = []
+        for group in self._groups:
+            known, new = np.argwhere(~self.missing[group][0]), np.argwhere(self.cells[group][0])
+            count, split = min(_NEIGHBOURS, len(known)), 1 + len(new) // _CHUNK
+            nearest = cKDTree(known).query(new, range(1, count + 1))[1]
+            pairs = zip(np.array_split(nearest, split), np.array_split(new, split), strict=True)
+            variances = [_given(covariances, noise, known[near], cells) for near, cells in pairs]
+            parts += variances * len(self.missing[group])
+        return np.concatenate(parts)
+
+    def predict(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return means ``S``, weights, and features ``J x S`` whose combination is the variance."""
+        weight = np.outer(weights[0], 1 - self.depth) + np.outer(weights[1], self.depth)
+        mean = (weight * self.stack).sum(0)
+        disagreement = np.square(self.stack - mean).mean(0)
+        constant = np.full_like(mean, 1e-2)
+        return mean, weight, np.stack([*self.variance * self.local, disagreement, constant])
+
+
+def _given(
+    covariances: Sequence[np.ndarray], noise: float, known: np.ndarray, new: np.ndarray
+) -> np.ndarray:
+    """Return variances ``T`` of a GP at cells ``T x P``, given noisy values at ``T x M x P``."""
+    parts = list(zip(covariances, new.T, np.moveaxis(known, -1, 0), strict=True))
+    prior = reduce(np.multiply, [k[x, x] for k, x, _ in parts])
+    cross = reduce(np.multiply, [k[x[:, None], z] for k, x, z in parts])  # T x M
+    inner = reduce(np.multiply, [k[z[:, :, None], z[:, None]] for k, _, z in parts])
+    inner += (noise + _JITTER * prior.max(initial=0.0)) * np.eye(known.shape[1])
+    return np.maximum(prior - (cross * np.linalg.solve(inner, cross[..., None])[..., 0]).sum(-1), 0)
 
 
 def _prediction_error(count: int, num_parameters: int) -> float:
     """Return Akaike's ratio of variances of errors of new data and of ``count`` training data."""
     return (count + num_parameters) / max(count - num_parameters, 1)
-
-
-def _combine(
-    stack: np.ndarray, depth: np.ndarray, weights: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return weighted means of interpolants ``K x cells``, and the weights in each cell."""
-    t = np.clip(depth, 0, 1)
-    weight = np.outer(weights[0], 1 - t) + np.outer(weights[1], t)
-    return (weight * stack).sum(0), weight
 
 
 def _coefficients(blocks: Sequence[tuple[np.ndarray, np.ndarray]], count: int) -> np.ndarray:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from gpytorch_nkn.grids.fill import SmoothInterpolants
-from gpytorch_nkn.grids.mixture import Mixture
+from gpytorch_nkn.grids.mixture import Mixture, _Case
 
 
 def case(seed=0, channels=1):
@@ -59,3 +59,16 @@ def test_variance_grows_with_the_distance_to_known_cells():
     blocks = np.stack([np.roll(missing[0], shift, (0, 1)) for shift in [(15, 9), (-15, -8)]])
     _, variance, _ = mixture_of(values, missing, blocks).fill()
     assert variance[0, 30, 30] > 1.5 * variance[0, 24, 24:36].mean()
+
+
+def test_variance_of_a_gp_given_few_known_cells_is_exact():
+    missing = np.ones((2, 4, 5), dtype=bool)
+    missing[:, [0, 1, 2, 3, 3, 1], [0, 2, 4, 1, 3, 3]] = False
+    missing[1, 0, 4] = False
+    factors = [np.exp(-(np.subtract.outer(range(n), range(n)) ** 2) / 8) for n in (4, 5)]
+    case = _Case(np.zeros(missing.shape), missing, missing, SmoothInterpolants((4, 5)), [], 10.0)
+    full, expected = np.kron(*factors), []
+    for hole in missing.reshape(2, -1):
+        own, cross = full[~hole][:, ~hole] + 0.3 * np.eye(sum(~hole)), full[hole][:, ~hole]
+        expected += [*np.diag(full[hole][:, hole] - cross @ np.linalg.solve(own, cross.T))]
+    np.testing.assert_allclose(case.gp_variance(factors, 0.3), expected, atol=1e-5)
