@@ -23,16 +23,9 @@ from contextlib import nullcontext  # noqa: E402
 from dataclasses import replace  # noqa: E402
 from functools import cache, wraps  # noqa: E402
 
-import numpy as np  # noqa: E402
 import pytest  # noqa: E402
-import torch  # noqa: E402
-from scipy import optimize  # noqa: E402
 
 from gpytorch_nkn.settings import kernel_evaluation  # noqa: E402
-from tests import devices  # noqa: E402
-
-DEVICE = pytest.StashKey[torch.device]()
-torch.set_num_threads(THREADS)
 
 
 def pytest_addoption(parser):
@@ -69,10 +62,18 @@ def pytest_configure(config):
 
         perturb_trainings()
 
-    try:
-        config.stash[DEVICE] = devices.check(config.getoption("--device"))
-    except ValueError as error:
-        raise pytest.UsageError(f"--device: {error}") from error
+    if config.getoption("--device") != "cpu":
+        try:
+            device_of(config)
+        except ValueError as error:
+            raise pytest.UsageError(f"--device: {error}") from error
+
+
+def device_of(config):
+    """The device of ``--device``; the process that distributes tests does without PyTorch."""
+    from tests import devices
+
+    return devices.check(config.getoption("--device"))
 
 
 @pytest.fixture
@@ -83,13 +84,13 @@ def default_evaluation():
 
 
 def pytest_generate_tests(metafunc):
-    if "device" in metafunc.fixturenames and metafunc.config.stash[DEVICE].type != "cpu":
-        metafunc.parametrize("device", devices.WAYS, indirect=True)
+    if "device" in metafunc.fixturenames and metafunc.config.getoption("--device") != "cpu":
+        metafunc.parametrize("device", ["data", "data and default", "default"], indirect=True)
 
 
 def pytest_collection_modifyitems(config, items):
     """On another device than the CPU, select the tests for devices."""
-    if config.stash[DEVICE].type != "cpu":
+    if config.getoption("--device") != "cpu":
         wanted = {"device", "bare_device"}
         others = [item for item in items if wanted.isdisjoint(item.fixturenames)]
         config.hook.pytest_deselected(items=others)
@@ -109,8 +110,8 @@ def pytest_report_header(config):
     options = [f"{name} {os.environ[name]}" for name in ARITHMETIC if name in os.environ]
     if path := config.getoption("--evaluation"):
         options.append(f"evaluation of networks: {path}")
-    if config.stash[DEVICE].type != "cpu":
-        options.append(f"device: {config.stash[DEVICE]}")
+    if config.getoption("--device") != "cpu":
+        options.append(f"device: {device_of(config)}")
     options += [name for name in ("uncompiled", "perturb") if config.getoption(f"--{name}")]
     return ", ".join(options)
 
@@ -125,15 +126,10 @@ def pytest_terminal_summary(terminalreporter):
         )
 
 
-@pytest.fixture(autouse=True)
-def _evaluation(request):
-    """Use the requested path; a test of one path sets its own."""
-    path = request.config.getoption("--evaluation")
-    with kernel_evaluation(path) if path else nullcontext():
-        yield
-
-
 def _seed_everything() -> None:
+    import numpy as np
+    import torch
+
     random.seed(0)
     np.random.seed(0)
     if torch.cuda.is_available() or hasattr(torch, "second"):
@@ -143,39 +139,41 @@ def _seed_everything() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _float64_and_seed_for_wider_fixtures():
-    """Apply the same settings to fixtures of module and session scope."""
-    before = torch.get_default_dtype()
+def _settings_of_wider_fixtures():
+    import torch
+
+    torch.set_num_threads(THREADS)
     torch.set_default_dtype(torch.float64)
     _seed_everything()
-    yield
-    torch.set_default_dtype(before)
 
 
 @pytest.fixture(autouse=True)
-def _float64():
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
+def _settings(request):
+    """The seed and the requested path; a test of one path sets its own."""
+    import torch
 
-
-@pytest.fixture(autouse=True)
-def _seed():
     _seed_everything()
+    path = request.config.getoption("--evaluation")
+    with kernel_evaluation(path) if path else nullcontext():
+        yield
+    torch.set_default_dtype(torch.float64)
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 @pytest.fixture
-def device(request, _seed):
+def device(request):
     """The device of this test's tensors: the device of ``--device``, or the CPU."""
-    with devices.made_on(request.config.stash[DEVICE], getattr(request, "param", "data")) as data:
+    from tests import devices
+
+    with devices.made_on(device_of(request.config), getattr(request, "param", "data")) as data:
         yield data
 
 
 @pytest.fixture
 def bare_device(request):
     """The device of ``--device``, which is not the default device."""
-    return request.config.stash[DEVICE]
+    return device_of(request.config)
 
 
 @pytest.fixture
@@ -207,6 +205,7 @@ def few_candidates(monkeypatch):
 def few_iterations(monkeypatch, few_candidates):
     """Few iterations of optimisers and samples of effects, where their results do not matter."""
     from botorch.optim import batched_lbfgs_b
+    from scipy import optimize
 
     from gpytorch_nkn.fit import minimize
     from gpytorch_nkn.interpretation.effects import sobol_indices
@@ -231,10 +230,3 @@ def few_iterations(monkeypatch, few_candidates):
         "sobol_indices",
         lambda n, **others: sobol_indices(n=64, **others),
     )
-
-
-@pytest.fixture(autouse=True)
-def _close_figures():
-    yield
-    if "matplotlib.pyplot" in sys.modules:
-        sys.modules["matplotlib.pyplot"].close("all")

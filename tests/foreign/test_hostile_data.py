@@ -231,6 +231,7 @@ def entries():
         short = {}
         if "recipe" in inspect.signature(cls).parameters:
             short = {"recipe": fit.Recipe(adam_steps=0, lbfgs_iterations=1)}
+            short |= {} if cls is estimators.NKNForecaster else {"structure": "rbf"}
         fitted = make(random_state=0, **short).fit(x, y)
         reset = {"fit", "partial_fit", "update"}
         yield from method_calls(cls, fitted, later, reset)
