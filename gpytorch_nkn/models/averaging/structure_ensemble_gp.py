@@ -397,7 +397,7 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
         fixed = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
         x = self.train_inputs[0].flatten(0, -3)[0]  # fantasies have further dimensions
         y = self.train_targets.flatten(0, -2)[0]
-        noise = self.likelihood.noise_covar.noise.flatten(0, -2)[0] if fixed else None
+        noise = self.likelihood.noise_covar.noise[None].flatten(0, -2)[0] if fixed else None
         if (warp := self._member_warp) is not None:
             y = unwarped(y, warp.warps[0])
             if noise is not None:

@@ -6,6 +6,7 @@ from botorch.models import ModelListGP
 from botorch.sampling import SobolQMCNormalSampler
 from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from linear_operator.settings import cholesky_jitter
 from torch.distributions import Normal
 
@@ -294,6 +295,21 @@ def test_known_noise_is_warped_with_the_outcomes():
     torch.testing.assert_close(model.likelihood.noise[0], variance * slope.square())
     fit_structure_ensemble_gp(model, **QUICK)
     assert model.posterior(x).variance.min() > 0
+
+
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("shape", [(12,), (2, 12)])
+def test_known_noise_that_is_assigned_is_that_of_the_constructor(shape, learned):
+    (x, y), noise = draw(), 0.01 + 0.1 * torch.rand(12)
+    options = {"structures": ["outcome-warped rbf", "rbf"], "num_members": 2}
+    model = StructureEnsembleGP(x, y, **options)
+    variance = noise.unsqueeze(-1) * y.var()
+    model.likelihood = FixedNoiseGaussianLikelihood(
+        noise.expand(shape), learn_additional_noise=learned, batch_shape=torch.Size([2])
+    )
+    models = model, StructureEnsembleGP(x, y, variance, **options)
+    means = [fit_structure_ensemble_gp(one, **QUICK).posterior(x).mean for one in models]
+    assert torch.allclose(*means, rtol=1e-4) != learned
 
 
 @torch.no_grad()
