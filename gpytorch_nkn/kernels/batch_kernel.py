@@ -264,8 +264,9 @@ def _batch_buffers(module: Kernel | Layer, shape: torch.Size) -> Iterator[tuple[
     """
     bounds = [child for child in module.children() if isinstance(child, Interval)]
     for owner in (module, *bounds) if shape else ():
-        least = len(shape) + (owner is not module)
+        entry_dims = len(shape) + (owner is not module)
         for name, buffer in owner.named_buffers(recurse=False):
+            least = entry_dims + 2 * (name == "randn_weights")  # of RFFKernel
             is_batch = buffer.dim() >= least and buffer.shape[: len(shape)] == shape
             if is_batch and name != "active_dims":
                 yield owner, name, buffer

@@ -4,7 +4,7 @@ from copy import deepcopy
 
 import pytest
 import torch
-from gpytorch.kernels import ScaleKernel
+from gpytorch.kernels import RFFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.means import ConstantMean, LinearMean, ZeroMean
 
@@ -95,4 +95,13 @@ def test_a_scale_without_a_batch_shape_of_its_own_is_subset_with_its_network():
     subset = model.subset_output([1])
     assert subset.covar_module.batch_shape == torch.Size([])
     assert subset.covar_module.outputscale.item() == pytest.approx(2.0)
+    torch.testing.assert_close(subset.posterior(x).mean, model.posterior(x).mean[:, 1:])
+
+
+@pytest.mark.parametrize("batch_shape", [torch.Size([]), torch.Size([2])])
+def test_random_features_of_as_many_columns_as_outputs(batch_shape):
+    x, y = data(m=2)
+    structure = RFFKernel(5, num_dims=2, batch_shape=batch_shape)
+    model = NKNSingleTaskGP(x, y, structure=structure.to(x))
+    subset = model.subset_output([1])
     torch.testing.assert_close(subset.posterior(x).mean, model.posterior(x).mean[:, 1:])
