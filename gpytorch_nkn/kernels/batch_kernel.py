@@ -16,7 +16,7 @@ from linear_operator import to_dense
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.batch_prediction_strategy import BatchPredictionStrategy
-from gpytorch_nkn.layers import Layer, add_prior
+from gpytorch_nkn.layers import Layer, add_prior, repeat_parameters
 from gpytorch_nkn.linalg import broadcasts
 
 __all__ = [
@@ -86,6 +86,11 @@ class BatchKernel(Kernel):
     def __getitem__(self: K, index: Any) -> K:
         """Return a copy for the indexed batch entries, or the kernel itself without a batch."""
         return self if not self.batch_shape else index_kernel_batch(self, index)
+
+    def local_load_samples(self, samples_dict: dict[str, Tensor], memo: set, prefix: str) -> None:
+        """Load a batch of parameter samples (GPyTorch's hook for fully Bayesian models)."""
+        repeat_parameters(self, samples_dict, memo)
+        super().local_load_samples(samples_dict, memo, prefix)
 
     def prediction_strategy(
         self, train_inputs: Any, train_prior_dist: Any, train_labels: Any, likelihood: Any

@@ -110,9 +110,8 @@ class ChangePointKernel(BatchKernel):
 
     def _sorted(self) -> tuple[Tensor, Tensor]:
         """Return sorted locations and their widths."""
-        location, width = torch.broadcast_tensors(self.location, self.width)
-        location, order = location.sort(-1)
-        return location, width.gather(-1, order)
+        location, order = self.location.sort(-1)
+        return location, self.width.gather(-1, order)
 
 
 def change_point_products(kernel: ChangePointKernel) -> list[list[Kernel]]:

@@ -167,7 +167,7 @@ class NonStationarySpectralKernel(FeatureKernel):
     def _features(self, x: Tensor) -> Tensor:
         check_columns(self, x, self.input_dim)
         z = (x - self.center) / self.lengthscale
-        amplitude = (self.outputscale / self.num_features).sqrt()[..., None, None]
+        amplitude = (self.outputscale / self.num_features).sqrt().view(*self.batch_shape, 1, 1)
         angle = z @ self.mean_frequencies.mT.to(z)
         if not self.stationary:
             amplitude = amplitude * (z @ self.half_differences.mT.to(z)).cos()

@@ -1,7 +1,7 @@
 """Layers that map kernels to kernels."""
 
 from gpytorch_nkn.layers.activation import Activation, polynomial as polynomial
-from gpytorch_nkn.layers.layer import Layer
+from gpytorch_nkn.layers.layer import Layer, repeat_parameters as repeat_parameters
 from gpytorch_nkn.layers.linear import Linear, add_prior as add_prior, positive
 from gpytorch_nkn.layers.log_normal_prior import (
     LogNormalPrior,

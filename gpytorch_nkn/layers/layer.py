@@ -8,7 +8,7 @@ from torch import Tensor
 
 from gpytorch_nkn.linalg import check_counts
 
-__all__ = ["Layer"]
+__all__ = ["Layer", "repeat_parameters"]
 
 
 class Layer(Module):
@@ -44,9 +44,21 @@ class Layer(Module):
     def local_load_samples(self, samples_dict: dict[str, Tensor], memo: set, prefix: str) -> None:
         """Load a batch of parameter samples (GPyTorch's hook for fully Bayesian models)."""
         if any(True for _ in self.parameters()):  # layers without parameters are shared
-            num_samples = next(iter(samples_dict.values())).size(0)
-            self.batch_shape = torch.Size([num_samples]) + self.batch_shape
+            self.batch_shape = repeat_parameters(self, samples_dict, memo) + self.batch_shape
         super().local_load_samples(samples_dict, memo, prefix)
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}"
+
+
+def repeat_parameters(module: Module, samples: dict[str, Tensor], memo: set) -> torch.Size:
+    """Repeat a module's own parameters for each of S samples; return the shape ``S``.
+
+    Parameters without a prior get no samples. All must have the batch shape of the module.
+    """
+    shape = next(iter(samples.values())).shape[:1]
+    for parameter in module.parameters(recurse=False):
+        if parameter not in memo:  # modules may share it
+            memo.add(parameter)
+            parameter.data = parameter.data.expand(*shape, *parameter.shape).clone()
+    return shape

@@ -139,8 +139,7 @@ class Linear(Layer):
         """Weights (and biases, if any) on a simplex, ``... x O x (C + 1)`` or ``... x O x C``."""
         raw = self.raw_weight
         if self.raw_bias is not None:
-            raw, bias = torch.broadcast_tensors(raw, self.raw_bias.unsqueeze(-1))
-            raw = torch.cat([raw, bias[..., :1]], -1)
+            raw = torch.cat([raw, self.raw_bias.unsqueeze(-1)], -1)
         return raw.softmax(-1)
 
     @property

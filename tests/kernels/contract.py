@@ -227,19 +227,21 @@ def check_samples_of_some_parameters(s):
     """Parameters with a prior get a batch of samples from Pyro, and the others stay as they are."""
     x = s.x1[:4]
     for start in (0, 1)[: len(list(s.kernel.parameters()))]:
-        kernel, entries, samples = deepcopy(s.kernel), [deepcopy(s.kernel) for _ in range(3)], {}
+        # as many samples as the first layer of a preset has units
+        kernel, entries, samples = deepcopy(s.kernel), [deepcopy(s.kernel) for _ in range(8)], {}
         for module in kernel.modules():
             vars(module).get("_priors", {}).clear()
         for name, value in list(kernel.named_parameters())[start::2]:
             path, _, last = name.rpartition(".")
             kernel.get_submodule(path).register_prior("sampled_" + last, NormalPrior(0, 1), last)
-            drawn = value.detach() + torch.linspace(0, 0.3, 3).to(value).view(3, *[1] * value.dim())
-            samples[".".join(filter(None, (path, "sampled_" + last)))] = drawn
-            for entry, one in zip(entries, drawn, strict=True):
+            steps = torch.linspace(0, 0.3, 8).to(value).view(8, *[1] * value.dim())
+            samples[".".join(filter(None, (path, "sampled_" + last)))] = value.detach() + steps
+            for entry, one in zip(entries, value.detach() + steps, strict=True):
                 entry.get_parameter(name).data = one
         kernel.pyro_load_from_samples(samples)
         expected = torch.stack([dense(entry, x) for entry in entries])
-        close(dense(kernel, x.expand(3, *x.shape)), expected.expand(3, -1, -1), "samples")
+        close(dense(kernel, x.expand(8, *x.shape)), expected.expand(8, -1, -1), "samples")
+        close(dense(kernel[5], x), expected[5], "the entry of a sample")
 
 
 def check_active_dims(s):
