@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from gpytorch import Module
 from torch import Tensor
@@ -51,14 +53,15 @@ class Layer(Module):
         return f"{self.in_features}, {self.out_features}"
 
 
-def repeat_parameters(module: Module, samples: dict[str, Tensor], memo: set) -> torch.Size:
+def repeat_parameters(module: Any, samples: dict[str, Tensor], memo: set) -> torch.Size:
     """Repeat a module's own parameters for each of S samples; return the shape ``S``.
 
-    Parameters without a prior get no samples. All must have the batch shape of the module.
+    Parameters without a prior get no samples, but must have the batch shape of the module.
     """
-    shape = next(iter(samples.values())).shape[:1]
+    shape, batch = next(iter(samples.values())).shape[:1], module.batch_shape
     for parameter in module.parameters(recurse=False):
-        if parameter not in memo:  # modules may share it
+        is_batch = parameter.shape[: len(batch)] == batch
+        if is_batch and parameter not in memo:  # modules may share it
             memo.add(parameter)
             parameter.data = parameter.data.expand(*shape, *parameter.shape).clone()
     return shape

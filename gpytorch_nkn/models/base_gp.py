@@ -495,6 +495,11 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
                 return self.set_train_data(inputs, targets, strict)
         super().set_train_data(inputs, targets, strict)
 
+    def local_load_samples(self, *args: Any) -> None:
+        """Load a batch of parameter samples (GPyTorch's hook for fully Bayesian models)."""
+        super().local_load_samples(*args)
+        self._input_batch_shape = self.train_inputs[0].shape[: -2 - (self._num_outputs > 1)]
+
     def posterior(  # type: ignore[override]
         self,
         X: Tensor,

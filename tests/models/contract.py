@@ -311,6 +311,26 @@ def check_noise(case: Case):
         assert (noisy > moments(model, points)[1]).all()
 
 
+def check_parameter_samples(case: Case):
+    """Samples of the parameters with a prior, as from NUTS, are a batch of models."""
+    if not case.exact or case.members or case.on_grid:
+        return
+    for outputs in (1, 2) if case.outputs else (1,):
+        model, *entries = (case.model(outputs) for _ in range(4))
+        samples = {}
+        for name, owner, _, closure, _ in model.named_priors():
+            value = closure(owner).detach()
+            samples[name] = torch.stack([value, 1.1 * value, 1.2 * value])
+        for index, entry in enumerate(entries):
+            for name, owner, _, _, set_value in entry.train().named_priors():
+                set_value(owner, samples[name][index])
+        model.pyro_load_from_samples(samples)
+        points = case.points(5)
+        expected = [torch.cat(entry.eval().predict(points)) for entry in entries]
+        found = torch.cat(model.eval().predict(points), -2)
+        torch.testing.assert_close(found, torch.stack(expected), rtol=1e-4, atol=1e-6)
+
+
 def take(single, batched, index):
     """Put the parameters of one entry of a batch into a model without that batch."""
     values = dict(batched.named_parameters())
@@ -1097,6 +1117,7 @@ def _list(value):
 
 CHECKS = [
     check_posterior,
+    check_parameter_samples,
     check_gradients_of_points,
     check_gradients_of_joint_posteriors,
     check_gradients_of_parameters,
