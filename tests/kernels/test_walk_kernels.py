@@ -131,7 +131,7 @@ def test_words():
 
 def test_shifts_and_covariates_of_a_forecast_have_terms_of_their_own():
     network = NeuralKernelNetwork.forecast(
-        origin=-1, terms=["walk"], shifts=[0, 1], covariates=[1, 2], nonlinear=[2], priors=False
+        origin=-1, terms=["walk"], shifts=[0, 1], covariates=[1, 2], nonlinear=[2]
     )
     x = torch.tensor([[0.5, 1.3, -0.4], [2.0, -0.7, 0.9]])
     weights = network.layers[-1].weight.flatten().tolist()
