@@ -63,7 +63,6 @@ SMALL = {
     "bo_objectives": {"range(2)": "range(1)", "q=2, sequential=True": "q=1"},
     "botorch": {"range(8)": "range(1)"},
     "classes": {"size=(100, 5)": "size=(40, 3)", "90)": "30)", "fier(ran": 'fier("tabular", ran'},
-    "grid": {"image, hole)": "image, hole, budget=0.5)"},
     "networks": {"(60": "(9", "=100": "=2", "(100": "(2", "depth=4": "depth=1"},
     "many_rows": {"budget=1": "budget=0.2", "(500": "(100"},
     "several_outputs": {"(30, 1": "(9, 1", "max_terms=2": "max_terms=1, max_candidates=1"},

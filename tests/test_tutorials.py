@@ -59,9 +59,6 @@ SMALL = {
         "restarts=4": "restarts=1",
     },
     "05_grids_with_holes": {
-        "seed=SEED)": "seed=SEED, budget=0.5)",
-        "cloth(*size, down=17, across=12, seed=SEED, budget=0.5)": "cloth(*size, down=17, "
-        "across=12, seed=SEED)",
         "size = (120, 150)": "size = (60, 75)",
         "range(5000)": "range(100)",
         "[144:368, 144:368]": "[204:274, 219:299]",
