@@ -178,7 +178,7 @@ def bare_device(request):
 
 @pytest.fixture
 def few_candidates(monkeypatch):
-    """What is compared in a training, and how often, is less: a search of each kind remains.
+    """Trainings compare fewer candidates in fewer rounds; a search of each kind remains.
 
     DANK estimators compare two relevances in one round, and two strengths of the factor; ASKL
     estimators hold out two parts of the rows, and try two kernel widths to scale columns.

@@ -153,9 +153,7 @@ def _leave_one_out(gp: RowsGP, y: Tensor, noise: Tensor | None, warp: Tensor) ->
     if noise is None or warp[0] == 0:
         variance = variance * ratio.square()
     else:
-        known_noise, least = (
-            gp.likelihood.noise_covar.noise,
-            settings.min_fixed_noise.value(y.dtype),
-        )
+        known_noise = gp.likelihood.noise_covar.noise
+        least = settings.min_fixed_noise.value(y.dtype)
         variance = (variance - known_noise).clamp_min(least) * ratio.square() + noise
     return -0.5 * ((y - center).square() / variance + variance.log() + math.log(2 * math.pi))
