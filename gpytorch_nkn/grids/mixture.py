@@ -46,7 +46,8 @@ class Mixture:
     Dirichlet prior on their fractions. A calibration factor then makes 95 % intervals cover 95 % of
     the cells in 80 % of the blocks. A second factor is :math:`(m + 1) / (m - 1)`, Akaike's final
     prediction error for one parameter. The number m counts the cubes of side 2d with scored cells.
-    Without them, the variance is that of the known values, times this factor for their number.
+    Without them, the variance is that of the known values, times this factor for their number. The
+    result is at least the smaller of the noise variance of the GP and the least error in blocks.
 
     Args:
         values, missing: Standardised values ``C x n_1 x ... x n_P``, and the mask of missing ones.
@@ -76,6 +77,7 @@ class Mixture:
         self._longest = longest = float(distance[self.cells].max())
         self._hole = _Case(values, missing, self.cells, smoother, names, longest)
         self._cases: list[_Case] = []  # one per block
+        self._noise = _MIN_STD**2
         for block in blocks:
             if not self._cases or time.monotonic() < end:
                 case = _Case(values, missing | block, block & ~missing, smoother, names, longest)
@@ -98,6 +100,7 @@ class Mixture:
         """
         self.names.insert(0, name)
         optimism = math.sqrt(_prediction_error(self._known, num_parameters))
+        self._noise = max(self._noise, gp[1] if gp else 0.0)
         for case, values in zip((self._hole, *self._cases), (fill, *in_blocks), strict=True):
             filled = values[case.cells]
             truth = filled if case is self._hole else case.truth
@@ -124,7 +127,8 @@ class Mixture:
             variance[self.cells] = _prediction_error(count, 1) * terms @ features
         else:
             variance[self.cells] = _prediction_error(self._known, 1)
-        variance[self.cells] = np.maximum(variance[self.cells], _MIN_STD**2)
+        least = min(self._noise, max(self.least_error(), _MIN_STD**2))
+        variance[self.cells] = np.maximum(variance[self.cells], least)
         return filled, variance, dict(zip(self.names, weight.mean(1).tolist(), strict=True))
 
     def _scored(self) -> list[_Case]:

@@ -213,6 +213,18 @@ def test_known_cells_of_a_coarser_grid_show_errors_between_its_rows():
     assert (error < 1.96 * result.std[missing]).mean() > 0.75
 
 
+@pytest.mark.parametrize("seed", [12, 15])
+def test_every_second_column_has_intervals_of_at_least_the_noise(seed):
+    """The held-out columns are farther apart, and would shrink the noise between the others."""
+    rng = np.random.default_rng(seed)
+    image = 10 * gaussian_filter(rng.normal(size=(40, 44)), 3)
+    image += 0.02 * rng.normal(size=image.shape)
+    missing = np.indices(image.shape)[1] % 2 > 0
+    result = inpaint(np.where(missing, np.nan, image), progress=False)
+    assert (np.abs(result.mean - image) < 1.96 * result.std)[missing].mean() > 0.9
+    assert result.std[missing].mean() < 0.06
+
+
 @pytest.mark.parametrize("few", [3, 6])
 def test_intervals_of_few_known_cells_are_wide(quick, one_start, few):
     rng, inside = np.random.default_rng(few), []
