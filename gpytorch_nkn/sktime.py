@@ -85,6 +85,7 @@ class SktimeNKNForecaster(BaseForecaster):
         horizon: int | None = None,
         quality: Literal["fast", "default"] = "default",
         outliers: Literal["auto", "keep"] = "auto",
+        restarts: int | None = None,
         recipe: Recipe | None = None,
         budget: float | None = None,
         n_jobs: int = 1,

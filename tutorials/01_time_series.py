@@ -19,7 +19,6 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from gpytorch_nkn.datasets import load_co2
 from gpytorch_nkn.estimators import NKNForecaster
-from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.interpretation import decompose, expand
 
 plt.style.use("gpytorch_nkn.plotting.gpytorch_nkn")
@@ -157,12 +156,11 @@ plt.show()
 # ## The network of the paper
 # `structure="time_series"` trains the network of Sun et al. (2018) instead. It combines RBF,
 # periodic, linear and rational quadratic primitives by learned layers of sums and products, from
-# several random starts, or from one with a recipe (a choice of the optimiser's steps). It needs no
-# season and finds periods by itself, but it has no random-walk component. Tutorial 04 shows how to
-# read such a network.
+# several random starts. It needs no season and finds periods by itself, but it has no random-walk
+# component. Tutorial 04 shows how to read such a network.
 
 # %%
-network = NKNForecaster("time_series", transform="identity", recipe=Recipe(), random_state=0)
+network = NKNForecaster("time_series", transform="identity", restarts=1, random_state=0)
 network.fit(past)
 print(f"RMSE: forecaster {rmse(median):.2f} ppm, network {rmse(network.predict(later.index)):.2f}")
 

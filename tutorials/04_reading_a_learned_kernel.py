@@ -17,7 +17,7 @@ from gpytorch.distributions import MultivariateNormal
 
 from gpytorch_nkn.datasets import load_co2
 from gpytorch_nkn.estimators import NKNForecaster
-from gpytorch_nkn.fit import Recipe, fit_best_of
+from gpytorch_nkn.fit import fit_best_of
 from gpytorch_nkn.interpretation import decompose, effects, expand, report, simplify
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.plotting import plot_components, plot_effects, plot_kernel, plot_network
@@ -33,14 +33,10 @@ print(f"{past.sum()} months to learn from, {(~past).sum()} that are held out")
 # ## A sparse fit
 # A network tends to spread one component over many similar products. The forecast does not suffer,
 # but the kernel is hard to read. `sparsity="l1"` is a prior that favours few strong connections.
-# With a recipe, training has one start instead of several, which saves time here.
 
 # %%
 forecaster = NKNForecaster(
-    NeuralKernelNetwork.time_series(sparsity="l1"),
-    transform="identity",
-    recipe=Recipe(),
-    random_state=2,
+    NeuralKernelNetwork.time_series(sparsity="l1"), transform="identity", restarts=1, random_state=2
 ).fit(dates[past], co2[past])
 
 # %% [markdown]

@@ -34,7 +34,7 @@ def forecaster(x, y, structure=None, **options):
     if structure is None:
         structure = NeuralKernelNetwork.time_series(wiring="Linear4-Product2-Linear1")
     options = {"transform": "identity", "outliers": "keep", **options}
-    model = NKNForecaster(structure, recipe=STEPS, random_state=0, **options)
+    model = NKNForecaster(structure, restarts=1, recipe=STEPS, random_state=0, **options)
     return model.fit(x, y)
 
 

@@ -204,7 +204,7 @@ def monthly():
 def forecaster(**options):
     network = NeuralKernelNetwork.time_series(wiring="Linear4-Product2-Linear1")
     options = {"outliers": "keep", "recipe": FEW_STEPS, **options}
-    return NKNForecaster(network, random_state=0, **options)
+    return NKNForecaster(network, restarts=1, random_state=0, **options)
 
 
 @pytest.mark.parametrize("kind", ["numbers", "dates", "log"])

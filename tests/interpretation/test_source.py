@@ -35,7 +35,7 @@ def rbf(*lengthscales):
 def quick(**options):
     options = {"transform": "identity", **options}
     options = {"recipe": STEPS, "outliers": "keep", **options}
-    return NKNForecaster("time_series", random_state=0, **options)
+    return NKNForecaster("time_series", restarts=1, random_state=0, **options)
 
 
 # --- units -------------------------------------------------------------------------------------

@@ -165,7 +165,7 @@ def _train(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Membe
         if isinstance(options.structure, NeuralKernelNetwork):
             kernel = deepcopy(options.structure)
         initialize, recipe = "data", options.recipe
-        restarts = 1 if recipe else 20 if len(series.time) <= _MANY else 6
+        restarts = options.restarts or (20 if len(series.time) <= _MANY else 6)
     model = SeriesGP(data, kernel, line=not is_sum)
     with one_thread(subset):
         result = fit_best_of(

@@ -80,8 +80,9 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             level and slope. The leave-one-out error of an outlier exceeds 12 times the RMS of
             smaller errors, with and without a transform. At most 2 % of the targets plus one are
             outliers. ``"keep"`` uses all targets and detects no changes.
-        recipe: Optimiser settings of a single start. ``None`` for 40 iterations of L-BFGS, or for a
-            network with learned wiring ``Recipe()`` from 20 starts (6 above 250 points).
+        restarts: Number of starts for networks with learned wiring; ``None`` for 20 up to 250
+            points and 6 above. Other candidates have one start.
+        recipe: Optimiser settings of a start; ``None`` for the default of each structure.
         budget: Wall time in seconds of a fit; ``None`` for no limit.
         n_jobs: Number of processes that train candidates.
         <shared computation>
@@ -134,6 +135,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         horizon: int | None = None,
         quality: Literal["fast", "default"] = "default",
         outliers: Literal["auto", "keep"] = "auto",
+        restarts: int | None = None,
         recipe: Recipe | None = None,
         budget: float | None = None,
         n_jobs: int = 1,

@@ -145,11 +145,12 @@ def test_one_candidate_does_without_covariates():
 def test_learned_networks_take_covariates(data):
     frame, y = data
     y = y + 5 * frame["price"]
-    model = forecaster(structure="time_series", **QUICK).fit(y[PAST], covariates=frame)
-    alone = forecaster(structure="time_series", **QUICK).fit(y[PAST])
+    short = {"restarts": 1, **QUICK}
+    model = forecaster(structure="time_series", **short).fit(y[PAST], covariates=frame)
+    alone = forecaster(structure="time_series", **short).fit(y[PAST])
     assert error(model, y, covariates=frame) < 0.7 * error(alone, y)
     network = NeuralKernelNetwork([RBFKernel(ard_num_dims=4)], [Linear(1, 1)])
-    model = forecaster(structure=network, **QUICK).fit(y[PAST], covariates=frame)
+    model = forecaster(structure=network, **short).fit(y[PAST], covariates=frame)
     assert np.isfinite(error(model, y, covariates=frame))
     with pytest.raises(ValueError, match=r"over 3 input columns \(time and covariates\)"):
         model.fit(y[PAST], covariates=frame[["price", "law"]])

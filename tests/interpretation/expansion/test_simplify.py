@@ -66,6 +66,7 @@ def fitted(t, y, adam_steps, lbfgs_iterations):
         NeuralKernelNetwork.time_series(wiring="Linear4-Product2-Linear1"),
         transform="identity",
         outliers="keep",
+        restarts=1,
         recipe=Recipe(adam_steps=adam_steps, lbfgs_iterations=lbfgs_iterations),
         random_state=0,
     ).fit(t, 5 + 3 * y)
