@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -33,6 +32,8 @@ from gpytorch_nkn.models.common import check_training_data
 from gpytorch_nkn.models.structure import check_columns, check_scale, make_kernel
 
 __all__ = ["NKNMultiTaskGP"]
+
+_MAX_TASK = 99_999  # largest task; noise variances and indices are stored for all smaller numbers
 
 
 class TaskStandardize(StratifiedStandardize):
@@ -75,7 +76,7 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
     transfer from earlier experiments.
 
     Unlike MultiTaskGP, it standardises the outcomes of each task separately. Tasks with their own
-    noise variance may be any non-negative integers (MultiTaskGP needs tasks 0, 1, ...).
+    noise variance may be any integers from 0 to 99,999 (MultiTaskGP needs tasks 0, 1, ...).
 
     Args:
         train_X: Inputs ``n x (d + 1)``; one column is the task, a non-negative integer.
@@ -98,7 +99,7 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
         MemoryError: The covariance matrices do not fit into free memory.
         TypeError: The data are not floating-point tensors, or ``structure`` is neither a name nor a
             kernel.
-        ValueError: Tasks are not non-negative integers, shapes of the data do not match, or
+        ValueError: Tasks are not integers from 0 to 99,999, shapes of the data do not match, or
             ``structure`` does not fit the input columns.
 
     Reference: Bonilla, Chai and Williams (2007), Multi-task Gaussian Process Prediction, equation
@@ -140,11 +141,17 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
                 "train_X must be n x (d + 1) and train_Y n x 1 with n > 0, got shapes "
                 f"{tuple(train_X.shape)} and {tuple(train_Y.shape)}."
             )
-        if rank is not None:
-            check_counts(1, rank=rank)
         check_dense("NKNMultiTaskGP", train_X.size(-2), train_X)
         output_tasks = _listed("output_tasks", output_tasks)
         tasks = _tasks(train_X, task_feature, _listed("all_tasks", all_tasks))
+        if not set(output_tasks or tasks) <= set(tasks):
+            raise ValueError(
+                f"output_tasks must be observed or in all_tasks, {tasks}, got {output_tasks}."
+            )
+        if rank is not None:
+            check_counts(1, rank=rank)
+            if rank > len(tasks):
+                raise ValueError(f"rank must be at most {len(tasks)}, the tasks, got {rank}.")
         num_columns = train_X.size(-1) - 1
         task_feature %= num_columns + 1
         if isinstance(outcome_transform, _DefaultType):
@@ -265,10 +272,11 @@ def _tasks(train_X: Tensor, task_feature: int, all_tasks: list[int] | None) -> l
             "task_feature must be the index of one of at least two columns, got "
             f"{task_feature} for {width}."
         )
-    column = train_X[..., task_feature]
-    values = column.unique().tolist()
-    if not all(math.isfinite(task) and task >= 0 and task == int(task) for task in values):
-        raise ValueError(f"Tasks must be non-negative integers, got {values[:5]}.")
+    values = train_X[..., task_feature].unique().tolist()
+    given = [*values, *(all_tasks or [])]
+    wrong = [task for task in given if not 0 <= task <= _MAX_TASK or task != int(task)]
+    if wrong:
+        raise ValueError(f"Tasks must be integers from 0 to {_MAX_TASK}, got {wrong[:5]}.")
     observed = [int(task) for task in values]
     if all_tasks is None:
         return observed

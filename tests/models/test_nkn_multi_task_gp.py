@@ -123,11 +123,15 @@ def test_a_task_without_data_has_a_prediction():
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [
-        (lambda x: x + 0.5, {}, r"Tasks must be non-negative integers, got \[0.5, 1.5\]"),
-        (lambda x: x - 1, {}, "Tasks must be non-negative integers"),
+        (lambda x: x + 0.5, {}, r"Tasks must be integers from 0 to 99999, got \[0.5, 1.5\]"),
+        (lambda x: x - 1, {}, "Tasks must be integers from 0"),
+        (lambda x: 1e9 * x, {}, "Tasks must be integers from 0 to 99999, got"),
+        (lambda x: x, {"all_tasks": [0, 1, 10**9]}, r"from 0 to 99999, got \[1000000000\]"),
         (lambda x: x, {"all_tasks": [0]}, r"observed tasks \[0, 1\], got \[0\]"),
         (lambda x: x, {"all_tasks": RBFKernel()}, "all_tasks must be a list .* got RBFKernel"),
         (lambda x: x, {"output_tasks": []}, r"output_tasks must be a list .* got \[\]"),
+        (lambda x: x, {"output_tasks": [5]}, r"in all_tasks, \[0, 1\], got \[5\]"),
+        (lambda x: x, {"rank": 3}, "rank must be at most 2, the tasks, got 3"),
         (lambda x: x, {"task_feature": 2}, "task_feature must be the index .* got 2 for 2"),
         (lambda x: x, {"task_feature": "t"}, "task_feature must be an integer, got 't'"),
         (lambda x: x, {"structure": 3}, "structure must be a name or a kernel, got int"),

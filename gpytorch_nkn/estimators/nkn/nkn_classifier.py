@@ -138,6 +138,11 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         session = Session(budget=self.budget)
         rows, labels = self._read(X, y, structures)
         self.classes_, labels = encode_classes(labels)
+        weighted = self.class_weight if isinstance(self.class_weight, dict) else {}
+        if unknown := [label for label in weighted if label not in self.classes_.tolist()]:
+            raise ValueError(
+                f"class_weight must have labels of y, {self.classes_.tolist()}, got {unknown}."
+            )
         factors = compute_class_weight(
             self.class_weight, classes=self.classes_, y=self.classes_[labels]
         )

@@ -182,6 +182,8 @@ def _of_column(given: dict[str, Any], k: int, names: tuple[Any, ...]) -> dict[st
     arguments = dict(given)
     for name in {"y", "exposure", "noise_variance"} & given.keys():
         value = np.asarray(_in_order(given[name], names))
+        if value.ndim > 1 and value.shape[1] not in (1, len(names)):
+            raise ValueError(f"{name} must have {len(names)} columns, got shape {value.shape}.")
         if value.ndim:
             arguments[name] = value[:, k] if value.shape[1:] == (len(names),) else value
     return arguments

@@ -162,7 +162,7 @@ def test_labels_may_be_numbers_in_an_array_of_objects():
     [
         ("even", "'balanced'} or None. Got 'even'"),
         ({"a": 0, "b": 0}, "at least 0 and positive for some class, got"),
-        ({"z": 2}, "classes, .*'a', 'b'.*, are not in class_weight"),
+        ({"z": 2}, r"must have labels of y, \['a', 'b'\], got \['z'\]"),
         ({"a": -1}, "at least 0 and positive"),
     ],
 )
