@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from botorch.utils.transforms import is_ensemble
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
-from gpytorch.kernels import GridInterpolationKernel, InducingPointKernel, Kernel, RFFKernel
+from gpytorch.kernels import GridInterpolationKernel, InducingPointKernel, Kernel
+from gpytorch.models.exact_prediction_strategies import LinearPredictionStrategy
 from linear_operator import to_linear_operator
 from torch import Tensor
 from torch.autograd import grad
@@ -67,17 +68,17 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
         )
     X = X.to(next(model.parameters()).dtype)
     kernel = getattr(model, "covar_module", model)
-    with evaluating(model), torch.enable_grad(), _smooth(model, X) as count:
-        batch_shape = () if is_ensemble(model) else getattr(model, "batch_shape", ())
-        shape = torch.broadcast_shapes(X.shape[:-2], batch_shape)
+    with evaluating(model), torch.enable_grad(), _smooth(model, X) as (*shape, count):
         X = X.repeat_interleave(count, -2)  # each of several transformed points has its own copy
         x1, x2 = (X.detach().expand(*shape, *X.shape[-2:]).clone().requires_grad_() for _ in "12")
         normal = _normal(model, torch.cat([x1, x2], -2))
         q = X.size(-2)
         copies = torch.arange(2 * q, device=X.device)
         index = copies * count + copies % count
-        means = normal.mean[..., index[:q]]
+        zero = 0 * x1.sum() * x2.sum()  # constants have derivative zero
+        means = normal.mean[..., index[:q]] + zero
         covariance = normal.lazy_covariance_matrix.to_dense()[..., index[:q], :][..., index[q:]]
+        covariance = covariance + zero
         parts = [means]
         if is_ensemble(model):  # ... x members x q
             covariance, parts = covariance.mean(-3), list(means.unbind(-2))
@@ -104,6 +105,10 @@ def _normal(model: Any, X: Tensor) -> MultivariateNormal:
         normal = model(X)
     else:
         normal = getattr(model.posterior(X), "distribution", None)
+    if isinstance(normal, MultitaskMultivariateNormal):
+        raise NotImplementedError(
+            f"The model must have one output, got a distribution of {normal.num_tasks}."
+        )
     if not isinstance(normal, MultivariateNormal):
         raise NotImplementedError(
             f"The posterior of {type(model).__name__} must be Gaussian, got a nonlinear outcome "
@@ -113,28 +118,31 @@ def _normal(model: Any, X: Tensor) -> MultivariateNormal:
 
 
 @contextmanager
-def _smooth(model: Any, X: Tensor) -> Iterator[int]:
+def _smooth(model: Any, X: Tensor) -> Iterator[torch.Size]:
     """Make a GPyTorch or BoTorch model twice differentiable inside a context.
 
-    Yields the number of points into which the input transform turns each point ``... x q x d``.
+    Yields the batch shape of the posterior at points ``... x q x d``, without members, and the
+    number of points into which the input transform turns each of them.
 
     The kernel becomes the only primitive of a network, whose distances, unlike GPyTorch's, are
     differentiable at equal inputs. In kernels with structured predictions, only the base kernel is
-    replaced.
+    replaced, and kernels whose predictions use features remain.
     """
     owner, name = model, "covar_module"
     kernel = getattr(model, name, None)
     with torch.no_grad():  # this also computes the caches, with the original kernel
-        count = _normal(model, X[..., :1, :]).mean.size(-1)
+        shape = _normal(model, X[..., :1, :]).mean.shape
+    if is_ensemble(model):
+        shape = shape[:-2] + shape[-1:]
     if not isinstance(kernel, Kernel) or isinstance(model, ExactBaseGP):
-        yield count
+        yield shape
         return
     for module in kernel.modules():
         if isinstance(module, InducingPointKernel | GridInterpolationKernel):
             owner, name, kernel = module, "base_kernel", module.base_kernel
-    if not any(isinstance(module, RFFKernel) for module in kernel.modules()):
+    if not isinstance(getattr(model, "prediction_strategy", None), LinearPredictionStrategy):
         setattr(owner, name, NeuralKernelNetwork([kernel], []))
     try:
-        yield count
+        yield shape
     finally:
         setattr(owner, name, kernel)

@@ -12,6 +12,7 @@ from gpytorch.kernels import (
     InducingPointKernel,
     LinearKernel,
     MaternKernel,
+    MultitaskKernel,
     PiecewisePolynomialKernel,
     RBFKernel,
     RBFKernelGrad,
@@ -25,11 +26,13 @@ from gpytorch_nkn.kernels import (
     GradientKernel,
     IntegratedWienerKernel,
     NeuralKernelNetwork,
+    NonStationarySpectralKernel,
     WienerKernel,
 )
 from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.models import NKNSingleTaskGP, gradient_posterior
 from tests.kernels.contract import perturb
+from tests.multitask_models import Wide
 
 
 def network(primitive):
@@ -130,6 +133,10 @@ def waves(x):
     [
         lambda: ScaleKernel(MaternKernel(nu=2.5)),
         lambda: ScaleKernel(RFFKernel(40, num_dims=2)),
+        lambda: RFFKernel(40, num_dims=2) + MaternKernel(nu=2.5),
+        lambda: ScaleKernel(LinearKernel()),
+        lambda: NonStationarySpectralKernel(4, 2),
+        ConstantKernel,
         lambda: InducingPointKernel(MaternKernel(nu=2.5), torch.rand(5, 2), GaussianLikelihood()),
         lambda: GridInterpolationKernel(RBFKernel(), 12, 2, [(-0.1, 1.1)] * 2),
     ],
@@ -167,6 +174,11 @@ def test_gradients_have_the_units_of_inputs_and_outcomes_and_batch_shapes():
     )
     one, two = gradient_posterior(plain, x[0, :3]), gradient_posterior(scaled, 100 * x[0, :3])
     assert one.mean.shape == (2, 3, 2)
+    kernel = ScaleKernel(RBFKernel(), batch_shape=torch.Size([2]))
+    own = (OwnGP(x[0], y[..., 0], kernel), OwnGP(x[0], y[1, :, 0], ScaleKernel(RBFKernel())))
+    batch, alone = (gradient_posterior(model.eval(), x[0, :3]) for model in own)
+    torch.testing.assert_close(batch.mean[1], alone.mean)
+    torch.testing.assert_close(batch.covariance_matrix[1], alone.covariance_matrix)
     torch.testing.assert_close(two.mean, 10 * one.mean, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(two.variance, 100 * one.variance, rtol=1e-4, atol=1e-4)
 
@@ -175,6 +187,7 @@ def test_gradients_have_the_units_of_inputs_and_outcomes_and_batch_shapes():
     ("make", "error", "match"),
     [
         (lambda x: (SingleTaskGP(x, x), x), NotImplementedError, "one output, got 2: use model"),
+        (lambda x: (Wide(MultitaskKernel(RBFKernel(), 2)), x), NotImplementedError, "tion of 2"),
         (lambda x: (SingleTaskGP(x, x[:, :1]), x[0]), ValueError, r"q x d, got shape \(2,\)"),
         (lambda x: (SingleTaskGP(x, x[:, :1]), x * torch.nan), ValueError, "12 values that are"),
         (lambda x: (SingleTaskGP(x, x[:, :1]), x.int()), TypeError, "X must be"),
