@@ -8,6 +8,7 @@ from gpytorch.likelihoods import (
     BernoulliLikelihood,
     BetaLikelihood,
     GaussianLikelihood,
+    NegativeBinomialLikelihood,
     SoftmaxLikelihood,
     StudentTLikelihood,
 )
@@ -41,6 +42,7 @@ CASES = {
     "several": (BernoulliLikelihood, torch.stack([(NOISY > 0), X[:, 0] > 0.5]).double()),
     "logistic": (Logistic, (NOISY > 0).double()),
     "poisson": (Poisson, torch.poisson(SIGNAL.exp())),
+    "negative binomial": (NegativeBinomialLikelihood, torch.poisson(SIGNAL.exp())),
     "student_t": (lambda: StudentTLikelihood().double().initialize(noise=0.05), WILD),
     "beta": (BetaLikelihood, torch.sigmoid(NOISY)),
     "gaussian": (GaussianLikelihood, NOISY),

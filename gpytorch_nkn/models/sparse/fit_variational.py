@@ -34,7 +34,7 @@ from gpytorch_nkn.models.common import frozen, make_likelihood
 from gpytorch_nkn.models.inducing_points import inducing_features
 from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP
 from gpytorch_nkn.models.sparse.fit_sparse import check_start, learn_on_blocks, maximize_bound
-from gpytorch_nkn.models.sparse.variational_nkn_gp import VariationalNKNGP
+from gpytorch_nkn.models.sparse.variational_nkn_gp import VariationalNKNGP, softmax_rows
 
 __all__ = ["fit_variational_gp"]
 
@@ -272,12 +272,14 @@ class _State:
         at draws (theorems of Bonnet and Price). Their variance is smaller than the variance of
         reparameterisation gradients.
         """
+        likelihood = self.model.likelihood
+        has_integral = hasattr(likelihood, "quadrature") or self.is_gaussian
+        # nodes far from the mean underflow in float32
         mean, variance = (
             moment if moment.requires_grad else moment.detach().requires_grad_()
-            for moment in (mean.to(y), variance.to(y))
+            for moment in ((mean, variance) if has_integral else (mean.to(y), variance.to(y)))
         )
-        likelihood = self.model.likelihood
-        if hasattr(likelihood, "quadrature") or self.is_gaussian:
+        if has_integral:
             latent = MultivariateNormal(mean, DiagLinearOperator(variance))
             expected = likelihood.expected_log_prob(y, latent, **known_noise).sum()
             slope, of_variance = grad(expected, (mean, variance), retain_graph=True)
@@ -287,7 +289,8 @@ class _State:
         draws = mean + variance.sqrt() * torch.cat([noise, -noise])
         draws = draws.detach().requires_grad_()
         multi_latent = y.dim() < mean.dim()  # each observation depends on all latent functions
-        logs = likelihood(draws.mT if multi_latent else draws).log_prob(y).sum() / len(draws)
+        latent_values = softmax_rows(likelihood, draws.mT) if multi_latent else draws
+        logs = likelihood(latent_values).log_prob(y).sum() / len(draws)
         (slope,) = grad(logs, draws, create_graph=True)
         units = slope.unbind(-2) if multi_latent else [slope]
         second = [grad(unit.sum(), draws, retain_graph=True)[0] for unit in units]

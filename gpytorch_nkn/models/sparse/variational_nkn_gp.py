@@ -22,6 +22,7 @@ from gpytorch.likelihoods import (
     GaussianLikelihood,
     Likelihood,
     MultitaskGaussianLikelihood,
+    SoftmaxLikelihood,
 )
 from gpytorch.means import Mean
 from gpytorch.mlls import MarginalLogLikelihood, VariationalELBO
@@ -44,7 +45,7 @@ from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP, WhitenedPost
 from gpytorch_nkn.models.sparse.inducing_point_gp import InducingPointGP
 from gpytorch_nkn.models.structure import make_kernel
 
-__all__ = ["VariationalNKNGP"]
+__all__ = ["VariationalNKNGP", "softmax_rows"]
 
 
 class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
@@ -259,8 +260,9 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         """
         self.eval()
         latent = self.model(self.transform_inputs(self._check_points(X)))
-        alone = DiagLinearOperator(latent.variance.flatten(len(latent.batch_shape)))
-        return self.likelihood(type(latent)(latent.mean, alone))
+        mean, variance = (softmax_rows(self.likelihood, v) for v in (latent.mean, latent.variance))
+        alone = DiagLinearOperator(variance.flatten(len(latent.batch_shape)))
+        return self.likelihood(type(latent)(mean, alone))
 
     def collapsed(self) -> CollapsedGP:
         """Return the model with its inducing values integrated out."""
@@ -321,6 +323,12 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         self.model.train_targets = targets.squeeze(-1)
         self.model.train_inputs = (inputs,)
         return keys
+
+
+def softmax_rows(likelihood: Likelihood, values: Tensor) -> Tensor:
+    """Transpose values ``... x q x t`` if GPyTorch's SoftmaxLikelihood would do so, for q = t."""
+    is_square = isinstance(likelihood, SoftmaxLikelihood) and values.size(-2) == values.size(-1)
+    return values.mT if is_square else values
 
 
 class _KnownNoise(FixedNoiseGaussianLikelihood):

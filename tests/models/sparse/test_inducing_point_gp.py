@@ -69,13 +69,15 @@ def known_noise(n=40):
 
 
 @MODELS
-def test_known_noise_with_all_rows_as_inducing_points_is_that_of_the_exact_gp(model_class):
+@pytest.mark.parametrize("known", [False, True])
+def test_with_all_rows_as_inducing_points_it_is_the_exact_gp(model_class, known):
     x, y, noise = known_noise()
-    kernel = NeuralKernelNetwork.regression(2)
+    noise, kernel = noise if known else None, NeuralKernelNetwork.regression(2)
     model = model_class(x, y, noise, structure=kernel, inducing_points=x)
     if model_class is VariationalNKNGP:
         fit_variational_gp(model, epochs=0, start=None, progress=False)
-    exact = SingleTaskGP(x, y, noise, covar_module=kernel).eval()
+    likelihood = None if known else model.likelihood
+    exact = SingleTaskGP(x, y, noise, likelihood, covar_module=kernel).eval()
     new = torch.rand(5, 2)
     for observed in (False, True):
         found, expected = (m.posterior(new, observation_noise=observed) for m in (model, exact))

@@ -67,18 +67,6 @@ def test_posterior_equals_the_formulas_of_the_book():
     assert np.abs(mean - prior_mean).max() > 0.3 and np.ptp(np.diag(covariance)) > 1e-3
 
 
-def test_bound_equals_the_formula_of_titsias():
-    model = sparse()
-    kuu, kuf, kff, residual, noise = dense_parts(model)
-    low_rank = kuf.T @ np.linalg.solve(kuu, kuf)
-    covariance = low_rank + noise * np.eye(len(residual))
-    _, log_det = np.linalg.slogdet(2 * np.pi * covariance)
-    density = -0.5 * (log_det + residual @ np.linalg.solve(covariance, residual))
-    trace = np.trace(kff - low_rank) / (2 * noise)
-    assert trace > 0.1
-    assert model.bound().item() == pytest.approx(density - trace, rel=1e-5)
-
-
 @pytest.mark.parametrize(
     "chunk, m, batch_shape", [(7 * 9, 1, ()), (7 * 9, 2, (2,)), (10**7, 2, ()), (10**7, 1, (2,))]
 )
@@ -139,29 +127,6 @@ def test_known_noise_of_other_data_is_an_error_until_it_is_set():
         model.posterior(x)
     model.likelihood.noise_covar.noise = model.likelihood.noise[:30]
     assert model.posterior(x).variance.shape == (40, 1)
-
-
-def test_all_points_as_inducing_points_give_the_exact_gp():
-    model = sparse(number=1000)
-    assert model.inducing_points.shape == (40, 2)
-    exact = SingleTaskGP(
-        *data(n=40),
-        likelihood=model.likelihood,
-        covar_module=model.covar_module.base_kernel,
-        mean_module=model.mean_module,
-        outcome_transform=None,
-    )
-    exact.set_train_data(model.train_inputs, model.train_targets, strict=False)
-    exact.eval()
-    test = torch.rand(8, 2)
-    with torch.no_grad():
-        ours, theirs = model(test), exact(test)
-    torch.testing.assert_close(ours.mean, theirs.mean, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(
-        ours.covariance_matrix, theirs.covariance_matrix, rtol=1e-4, atol=1e-6
-    )
-    log_density = exact.likelihood(exact.train()(*exact.train_inputs)).log_prob(exact.train_targets)
-    assert model.bound().item() == pytest.approx(log_density.item(), abs=1e-4)
 
 
 def test_repeated_rows_reduce_the_inducing_points_to_the_distinct_ones():

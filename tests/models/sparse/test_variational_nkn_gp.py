@@ -6,10 +6,13 @@ import torch
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.input import Normalize
 from botorch.models.transforms.outcome import Standardize
+from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import (
     BernoulliLikelihood,
     BetaLikelihood,
+    LaplaceLikelihood,
     Likelihood,
+    NegativeBinomialLikelihood,
     PoissonLikelihood,
     SoftmaxLikelihood,
     StudentTLikelihood,
@@ -138,6 +141,8 @@ LIKELIHOODS = {
     "Poisson by draws": (_DrawnPoisson, lambda f: torch.poisson((2 * f).exp())),
     "Student": (StudentTLikelihood, lambda f: f + 0.2 * torch.randn_like(f) / torch.rand_like(f)),
     "beta": (BetaLikelihood, lambda f: (0.1 * torch.randn_like(f) + f).sigmoid()),
+    "negative binomial": (NegativeBinomialLikelihood, lambda f: torch.poisson((2 * f).exp())),
+    "Laplace": (LaplaceLikelihood, lambda f: f + 0.2 * torch.randn_like(f)),
 }
 
 
@@ -165,6 +170,26 @@ def test_any_likelihood_reaches_the_highest_elbo_of_gpytorch(name):
             parameter.data += sign * (change.tril() if parameter.shape[-2:] == (8, 8) else change)
             assert elbo(model) < best
             parameter.data.copy_(kept)
+
+
+def test_counts_in_float32_whose_rates_underflow():
+    x = torch.rand(60, 2, dtype=torch.float32)
+    kernel = ScaleKernel(RBFKernel()).float().initialize(outputscale=900.0)
+    options = {"structure": kernel, "inducing_points": 8, "likelihood": PoissonLikelihood()}
+    model = fit(VariationalNKNGP(x, torch.poisson(9 * x[:, :1]), **options))
+    assert model.model.covar_module.outputscale < 900
+
+
+@pytest.mark.filterwarnings("ignore:The input to SoftmaxLikelihood")
+@pytest.mark.parametrize("name", ["softmax", "mixed softmax"])
+def test_probabilities_do_not_depend_on_the_number_of_points(name):
+    """GPyTorch transposes the values of as many points as latent functions."""
+    model, x = moved(of_likelihood(name)).eval(), torch.rand(5, 2)
+    with num_likelihood_samples(20_000):
+        all_five = model.predictive(x).probs.mean(0)
+        for q in (2, 3):
+            found = model.predictive(x[:q]).probs.mean(0)
+            torch.testing.assert_close(found, all_five[:q], rtol=0, atol=0.02)
 
 
 @pytest.mark.parametrize("name", LIKELIHOODS)
