@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import wraps
 from inspect import signature
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -242,9 +243,45 @@ class BaseGP:
             return False
         return transform.transform(X).size(-1) == self._num_columns[0]
 
-    def posterior(self, X: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def posterior(
+        self: Any,
+        X: Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool | Tensor = False,
+        posterior_transform: PosteriorTransform | None = None,
+    ) -> Any:
         """Return the posterior as in BoTorch, at points ``... x q x d``."""
-        return super().posterior(self._check_points(X), *args, **kwargs)  # type: ignore[misc]
+        options: dict[str, Any] = {"observation_noise": observation_noise}
+        if output_indices and (self.num_outputs > 1 or isinstance(self, MultiTaskGP)):
+            options["output_indices"] = output_indices
+        elif output_indices:
+            self._check_only_output(output_indices)
+        return super().posterior(  # type: ignore[misc]
+            self._check_points(X), posterior_transform=posterior_transform, **options
+        )
+
+    def subset_output(self, idcs: list[int]) -> Any:
+        """Return a copy of a model with one output.
+
+        Raises:
+            ValueError: ``idcs`` is neither [0] nor [-1].
+            NotImplementedError: The model has several outputs.
+        """
+        self._check_only_output(idcs)
+        return deepcopy(self)
+
+    def _check_only_output(self: Any, idcs: Sequence[int]) -> None:
+        name, number = type(self).__name__, self.num_outputs
+        if number > 1:
+            raise NotImplementedError(
+                f"{name} cannot select some of its {number} outputs: use one model per output in a "
+                "ModelListGP."
+            )
+        if list(idcs) not in ([0], [-1]):
+            raise ValueError(
+                f"Indices of outputs must be [0] or [-1] for the single output of {name}, got "
+                f"{idcs}."
+            )
 
     def _chunk_width(self: Any) -> int:
         """Return the number of covariances needed to predict one point."""
@@ -516,7 +553,7 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
                 observation_noise = observation_noise[..., output_indices]
             subset = self.subset_output(output_indices)
             return subset.posterior(X, None, observation_noise, posterior_transform)
-        posterior = super().posterior(X, None, observation_noise, posterior_transform)
+        posterior = super().posterior(X, output_indices, observation_noise, posterior_transform)
         normal: Any = getattr(posterior, "distribution", None)
         covariance: Any = getattr(normal, "lazy_covariance_matrix", None)
         if type(covariance) is BlockDiagLinearOperator:  # ModelListGP slices it by output
@@ -532,16 +569,16 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
             NotImplementedError: The output dimension of a mean's or likelihood's parameter is
                 unknown.
         """
+        if self._num_outputs == 1:
+            return super().subset_output(idcs)
         idcs = normalize_indices(idcs, self._num_outputs) or []
         if not idcs:
             raise ValueError("idcs must name at least one output, got none.")
-        if self._num_outputs == 1:
-            return super().subset_output(idcs)
         # BoTorch indexes all parts but the kernel, because it does not reach kernels in lists
         self._subset_batch_dict = _output_dimensions(self)
         kernel, self.covar_module = self.covar_module, None
         try:
-            subset = super().subset_output(idcs)
+            subset = SingleTaskGP.subset_output(self, idcs)
         finally:
             self.covar_module = kernel
         outputs = idcs if len(idcs) > 1 else idcs[0]

@@ -41,7 +41,6 @@ class Case:
         outputs, batches, known_noise: Whether there may be several outputs, a batch of data sets,
             known noise; else NotImplementedError or TypeError is raised.
         takes_rows: It can be conditioned on further rows; otherwise it says so.
-        subsets: Outputs can be taken out.
         members: An ensemble of so many; posteriors have a dimension of members.
         exact: GPyTorch's exact marginal likelihood applies to it in training mode.
         linear: Variances do not depend on the values that were observed.
@@ -58,7 +57,6 @@ class Case:
     batches: bool = True
     known_noise: bool = True
     takes_rows: bool = True
-    subsets: bool = True
     members: int | None = None
     exact: bool = True
     linear: bool = True
@@ -213,7 +211,6 @@ _OF_FEATURES = (
     "check_conditioning",
     "check_noise_of_new_rows",
     "check_leave_one_out",
-    "check_gradients_of_acquisitions",
     "check_data_set_later",
     "check_settings",
 )
@@ -226,7 +223,6 @@ _OF_WARPS = (
     "check_tiny_outcomes",
     "check_conditioning",
     "check_leave_one_out",
-    "check_gradients_of_acquisitions",
     "check_data_set_later",
     "check_likelihood",
 )
@@ -236,7 +232,6 @@ _OF_TASKS = (
     "check_samples",
     "check_paths",
     "check_predict",
-    "check_bayesian_optimisation",
     "check_lists",
     "check_batches",
     "check_global_state",
@@ -253,7 +248,6 @@ _GRID = Case(
     outputs=False,
     known_noise=False,
     takes_rows=False,
-    subsets=False,
     exact=False,
     on_grid=True,
 )
@@ -270,7 +264,6 @@ CASES = [
         outputs=False,
         batches=False,
         takes_rows=False,
-        subsets=False,
         exact=False,
     ),
     Case("spectral beside", SpectralGP, spectral),

@@ -504,12 +504,6 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
         model._is_ensemble = False
         return model
 
-    def subset_output(self, idcs: list[int]) -> Self:
-        """Return a copy: ``idcs`` must be ``[0]`` or ``[-1]``."""
-        if list(idcs) not in ([0], [-1]):
-            raise ValueError(f"idcs must be [0] or [-1] for a single output, got {idcs}.")
-        return deepcopy(self)
-
     def _apply_noise(
         self, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
     ) -> MultivariateNormal:

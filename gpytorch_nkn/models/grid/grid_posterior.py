@@ -104,7 +104,7 @@ class GridPosterior:
         lead = torch.broadcast_shapes(vectors.shape[:-1], system.batch_shape)
         vectors = vectors.expand(*lead, -1).reshape(-1, *system.batch_shape, factor.size(-1))
         half = torch.linalg.solve_triangular(factor, vectors.movedim(0, -1), upper=False)
-        return half.movedim(-1, 0).reshape(*lead, -1)
+        return half.movedim(-1, 0).reshape(*lead, factor.size(-1))
 
     @cached_property
     def _dense_factor(self) -> Tensor | None:

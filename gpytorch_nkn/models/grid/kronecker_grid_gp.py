@@ -72,7 +72,7 @@ def _in_double(method: Callable) -> Callable:
     return wrapped
 
 
-class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
+class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):  # type: ignore[misc]
     r"""Exact Gaussian process on a grid with missing cells.
 
     .. math::
@@ -487,7 +487,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
             "cells and load this model's state_dict."
         )
 
-    fantasize = condition_on_observations
+    fantasize = get_fantasy_model = condition_on_observations
 
     def _apply(self, fn: Callable, recurse: bool = True) -> Any:
         self._clear_cache()

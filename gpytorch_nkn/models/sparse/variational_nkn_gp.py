@@ -384,4 +384,6 @@ class _CachedVariationalStrategy(VariationalStrategy):
                 loaded: Any = state.get(f"{prefix}_variational_distribution.{name}", parameter)
                 parameter.data = parameter.new_empty(loaded.shape)
             self.inducing_points.data = self.inducing_points.new_empty(points.shape)
+        if not state:  # GPyTorch needs an entry
+            state[f"{prefix}updated_strategy"] = torch.tensor(True)
         super()._load_from_state_dict(state, prefix, *args)

@@ -170,7 +170,7 @@ def test_models_and_weights_that_do_not_fit():
     with pytest.raises(TypeError, match="got ModelListGP; train each of its models"):
         fit_structure_ensemble_gp(ModelListGP(model, model), **QUICK)
     assert torch.equal(model.subset_output([0]).posterior(x).mean, model.posterior(x).mean)
-    with pytest.raises(ValueError, match=r"idcs must be \[0\] or \[-1\] .*, got \[1\]"):
+    with pytest.raises(ValueError, match=r"must be \[0\] or \[-1\] .*, got \[1\]"):
         model.subset_output([1])
     model.eval().posterior(x)
     fantasy = model.fantasize(x[:1], SobolQMCNormalSampler(torch.Size([2])))

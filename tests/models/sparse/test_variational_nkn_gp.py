@@ -212,6 +212,9 @@ def test_any_likelihood_is_trained_and_predicts_outcomes(name, short_start):
     other = of_likelihood(name)
     other.load_state_dict(model.state_dict())
     torch.testing.assert_close(other.posterior(x).variance, model.posterior(x).variance)
+    if model.num_outputs > 1:
+        with pytest.raises(NotImplementedError, match="cannot select some of its [23] outputs"):
+            model.subset_output([0])
 
 
 @pytest.mark.parametrize(
