@@ -6,6 +6,7 @@ import inspect
 import re
 import warnings
 from functools import partial
+from itertools import product
 from pathlib import Path
 from unittest import mock
 
@@ -14,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from botorch.acquisition.monte_carlo import qPosteriorStandardDeviation
 from botorch.acquisition.multi_objective import qMultiFidelityHypervolumeKnowledgeGradient
 from botorch.acquisition.multi_step_lookahead import qMultiStepLookahead
 from botorch.cross_validation import CVFolds, batch_cross_validation
@@ -226,38 +228,36 @@ def _(told):
     assert acquisition(X[:3, None]).isfinite().all()
 
 
-@advice("does not support ensembles: use an NKNSingleTaskGP")
+@advice("does not support ensembles: use")
 def _(told):
     cost = acq.InverseCostWeightedUtility(AffineFidelityCostModel({1: 1.0}))
     options = {"num_fantasies": 2, "current_value": Y.max(), "cost_aware_utility": cost}
     options_of_list = {**options, "num_pareto": 2, "ref_point": Y.new_zeros(2)}
     options_of_list["target_fidelities"] = {1: 1.0}
+    few = {"num_restarts": 1, "raw_samples": 4, "bounds": torch.stack([X[0] * 0, X[0] * 0 + 1])}
     calls = (
         lambda m: acq.qMultiFidelityKnowledgeGradient(m, **options),
         lambda m: qMultiFidelityHypervolumeKnowledgeGradient(ModelListGP(m, m), **options_of_list),
         lambda m: qMultiStepLookahead(m, batch_sizes=[1], num_fantasies=[2]),
+        lambda m: partial(acq.qKnowledgeGradient(m, num_fantasies=2).evaluate, **few),
     )
     ensemble, instead = models.StructureEnsembleGP(X, Y), models.NKNSingleTaskGP(X, Y)
-    for make, q in zip(calls, (3, 5, 4), strict=True):
+    for make, q in zip(calls, (3, 5, 4, 2), strict=True):
         points = X[:q].repeat(ensemble.num_members, 1, 1)  # as many points as members
         with told():
             make(ensemble.eval())(points)
         assert make(instead.eval())(points).isfinite().all()
+    with told():
+        acq.PosteriorStandardDeviation(ensemble)(points[:, :1])
+    assert (qPosteriorStandardDeviation(ensemble)(points) > 0).all()
     deltas = Y.new_ones(ensemble.num_members, ensemble.num_members)
-    for costs in (lambda m: m, lambda m: ModelListGP(m, m)):
-        for use_mean in (True, False):
-            utilities = [
-                acq.InverseCostWeightedUtility(
-                    costs(model),
-                    use_mean,
-                    acq.GenericMCObjective(lambda y, X=None: y.exp()[..., 0]),
-                )
-                for model in (ensemble, instead)
-            ]
-            sampler = SobolQMCNormalSampler(deltas.shape[:1])
-            with told():
-                utilities[0](points[:, :1], deltas, sampler)
-            assert utilities[1](points[:, :1], deltas, sampler).isfinite().all()
+    objective = acq.GenericMCObjective(lambda y, X=None: y.exp()[..., 0])
+    for costs, use_mean in product((lambda m: m, lambda m: ModelListGP(m, m)), (True, False)):
+        makes = partial(acq.InverseCostWeightedUtility, use_mean=use_mean, cost_objective=objective)
+        given = points[:, :1], deltas, SobolQMCNormalSampler(deltas.shape[:1])
+        with told():
+            makes(costs(ensemble))(*given)
+        assert makes(costs(instead))(*given).isfinite().all()
 
 
 # --- fit, bo, initialization

@@ -8,10 +8,19 @@ from copy import deepcopy
 from typing import Any, Self, cast
 
 import torch
-from botorch.acquisition import AcquisitionFunction, InverseCostWeightedUtility
+from botorch.acquisition import (
+    AcquisitionFunction,
+    InverseCostWeightedUtility,
+    PosteriorStandardDeviation,
+    PriorGuidedAcquisitionFunction,
+    qKnowledgeGradient,
+)
+from botorch.acquisition.multi_objective.joint_entropy_search import (
+    LowerBoundMultiObjectiveEntropySearch,
+)
 from botorch.acquisition.multi_step_lookahead import qMultiStepLookahead
-from botorch.acquisition.objective import PosteriorTransform
-from botorch.models.model import Model
+from botorch.acquisition.multioutput_acquisition import MultiOutputPosteriorMean
+from botorch.acquisition.objective import LearnedObjective, PosteriorTransform
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import ChainedOutcomeTransform, OutcomeTransform
 from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_gamma_prior
@@ -86,6 +95,14 @@ def _rbf(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
 _KERNELS: dict[str, Callable[[int, Sequence[int]], Kernel]] = {"matern": _matern, "rbf": _rbf}
 _OUTCOMES = "outcome-warped "
 _PARTS = ("mean_module", "likelihood")
+# Acquisition functions and objectives that do not average over members
+_WITHOUT_MEMBERS = (
+    LearnedObjective,
+    LowerBoundMultiObjectiveEntropySearch,
+    MultiOutputPosteriorMean,
+    PriorGuidedAcquisitionFunction,
+    qMultiStepLookahead,
+)
 
 
 class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
@@ -422,15 +439,10 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
         Arguments are as in BoTorch; a ``posterior_transform`` must give Gaussian posteriors.
 
         Raises:
-            NotImplementedError: A transformed posterior is not Gaussian, or the model is the cost
-                model of BoTorch's InverseCostWeightedUtility, which treats members as points.
+            NotImplementedError: A transformed posterior is not Gaussian, or the caller is an
+                acquisition function of BoTorch that does not average over the members.
         """
-        caller = _caller(lambda caller: caller is None or isinstance(caller, Model))
-        if type(caller) is InverseCostWeightedUtility:
-            raise NotImplementedError(
-                "The cost model of an InverseCostWeightedUtility does not support ensembles: use "
-                "an NKNSingleTaskGP."
-            )
+        _check_callers()
         X = self._check_points(X).unsqueeze(MCMC_DIM)
         posterior = super().posterior(X, output_indices, observation_noise, posterior_transform)
         if not isinstance(posterior, GPyTorchPosterior):  # outcome_transform is linear
@@ -491,10 +503,9 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
         model. Known noise variances are replaced by their mean on the scale of the targets.
 
         Raises:
-            NotImplementedError: The caller is an acquisition function that treats members as
-                points: qMultiStepLookahead, or any with BoTorch's InverseCostWeightedUtility.
+            NotImplementedError: The caller treats members as points, as in ``posterior``.
         """
-        _check_caller()
+        _check_callers()
         warp, noise = self._member_warp, self.common_data()[2]
         if observation_noise is None and X.numel() and warp is not None and noise is not None:
             means = warp(self.posterior(X).mean)[0].squeeze(-1)
@@ -551,27 +562,29 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
         return self.covar_module.forward(x1, x2)
 
 
-def _caller(passed: Callable[[Any], bool]) -> Any:
-    """Return the first object in the calling frames that is not ``passed``, if any."""
-    frame, caller = inspect.currentframe(), None
-    while frame is not None and passed(caller):
-        caller = frame.f_locals.get("self")
-        frame = frame.f_back
-    return caller
-
-
-def _check_caller() -> None:
-    """Reject acquisition functions that would broadcast costs or weights of points to members.
+def _check_callers() -> None:
+    """Reject callers in BoTorch that would treat members as points, samples, outputs or costs.
 
     Subclasses of InverseCostWeightedUtility may add a dimension of members to the costs.
     """
-    caller = _caller(lambda caller: not isinstance(caller, AcquisitionFunction))
-    utility = type(getattr(caller, "cost_aware_utility", None))
-    if utility is InverseCostWeightedUtility or isinstance(caller, qMultiStepLookahead):
+    frame = inspect.currentframe()
+    while (frame := frame and frame.f_back) is not None:
+        if not frame.f_globals.get("__name__", "").startswith("botorch.acquisition"):
+            continue  # locals of other frames stay referenced
+        caller, instead = frame.f_locals.get("self"), "an NKNSingleTaskGP"
         name = type(caller).__name__
-        if utility is InverseCostWeightedUtility:
+        utility = type(getattr(caller, "cost_aware_utility", None))
+        if type(caller) is InverseCostWeightedUtility:
+            name = f"The cost model of an {name}"
+        elif isinstance(caller, AcquisitionFunction) and utility is InverseCostWeightedUtility:
             name += " with InverseCostWeightedUtility"
-        raise NotImplementedError(f"{name} does not support ensembles: use an NKNSingleTaskGP.")
+        elif isinstance(caller, qKnowledgeGradient) and frame.f_code.co_name == "evaluate":
+            name += ".evaluate"
+        elif isinstance(caller, PosteriorStandardDeviation):
+            instead = "qPosteriorStandardDeviation"
+        elif not isinstance(caller, _WITHOUT_MEMBERS):
+            continue
+        raise NotImplementedError(f"{name} does not support ensembles: use {instead}.")
 
 
 def _check_outcomes(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
