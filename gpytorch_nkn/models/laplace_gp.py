@@ -332,16 +332,25 @@ def _find_mode(
         logs = log_density(mean + shift).sum(-1) - (alpha * shift).sum(-1) / 2
         return mean + shift, torch.where(logs.isnan(), -torch.inf, logs)
 
-    def step(latent: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor, Tensor]]:
-        """Return ``K^-1 (f - m)`` after a full step; slopes, second derivatives, W, the factor."""
-        _, slope, second, _ = _derivatives(log_density, latent, 2)
-        curvature = (-second).clamp_min(0)
+    def factorize(curvature: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the root of W, and the Cholesky factor of B."""
         root = curvature.sqrt()
-        factor = torch.linalg.cholesky(eye + root.unsqueeze(-1) * covariance * root.unsqueeze(-2))
+        scaled = root.unsqueeze(-1) * covariance * root.unsqueeze(-2)
+        return root, torch.linalg.cholesky(eye + scaled)
+
+    def step(latent: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+        """Return ``K^-1 (f - m)`` after a full step; slopes, second derivatives, the factor.
+
+        Where the log density is not concave, the step uses the absolute curvature. With W = 0
+        there, steps to targets far from the mean would be too long to increase the density.
+        """
+        _, slope, second, _ = _derivatives(log_density, latent, 2)
+        curvature = second.abs()
+        root, factor = factorize(curvature)
         right = curvature * (latent - mean) + slope
         inner = root * (covariance @ right.unsqueeze(-1))[..., 0]
         inner = torch.cholesky_solve(inner.unsqueeze(-1), factor)[..., 0]
-        return right - root * inner, (slope, second, curvature, factor)
+        return right - root * inner, (slope, second, factor)
 
     alpha = torch.zeros_like(mean)
     latent, value = at(alpha)
@@ -375,4 +384,8 @@ def _find_mode(
         alpha = moved
     else:
         at_mode = step(latent)[1]
-    return _Mode(latent, alpha, *at_mode, value)
+    slope, second, factor = at_mode
+    curvature = (-second).clamp_min(0)
+    if bool((second > 0).any()):
+        _, factor = factorize(curvature)
+    return _Mode(latent, alpha, slope, second, curvature, factor, value)

@@ -3,6 +3,7 @@ import pickle
 
 import pytest
 import torch
+from gpytorch.constraints import Positive
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import (
     BernoulliLikelihood,
@@ -156,6 +157,16 @@ def test_fit_best_of_trains_it_and_copies_predict_alike(case):
         other.load_state_dict(model.state_dict())
         torch.testing.assert_close(other(X[:3]).mean, expected)
     torch.testing.assert_close(model.float()(X[:3]).mean, expected.float(), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("spread", [30.0, 1000.0])
+def test_mode_is_near_targets_that_are_outliers_of_the_prior_mean(spread):
+    kernel = ScaleKernel(RBFKernel()).double().initialize(outputscale=spread)
+    kernel.base_kernel.lengthscale = 20.0
+    likelihood = StudentTLikelihood(noise_constraint=Positive()).double().initialize(noise=1e-6)
+    y = X[:, 0] + 5.0 * (torch.arange(30) % 9 == 8)
+    model = LaplaceGP(X, y, likelihood, ConstantMean().double(), kernel).eval()
+    torch.testing.assert_close(model(X).mean, X[:, 0], rtol=0, atol=0.05)
 
 
 def test_wrong_data_and_likelihoods_are_rejected():
