@@ -126,7 +126,7 @@ def two_parts(step):
 @pytest.mark.parametrize("step", STEPS)
 def test_forecast_is_that_of_the_estimator(run, tmp_path, forecast_only, step):
     times, ahead = two_parts(step)
-    series = pd.Series(values(len(times)), times)
+    series = pd.Series(1e9 + values(len(times)), times)
     path = tmp_path / "series.csv"
     series.to_csv(path, index_label="t", header=["y"])
     code, printed, rows, summary = run("forecast", path, *FAST, "--horizon", "6")
@@ -140,7 +140,8 @@ def test_forecast_is_that_of_the_estimator(run, tmp_path, forecast_only, step):
     )
     found = [[float(row[name]) for name in ("lo-95", "median", "hi-95")] for row in rows]
     expected = forecaster.predict_quantiles(ahead, [0.025, 0.5, 0.975])
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(found, expected, rtol=1e-13)
+    assert f" {expected[0, 1] // 1:.0f}." in printed.out
     assert summary["seasons"] == STEPS[step]
     assert f"Seasons: {', '.join(summary['seasons']) or 'none found; '}" in printed.out
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
@@ -74,7 +75,7 @@ def _run(args: argparse.Namespace, warned: list[str]) -> None:
     table.insert(0, "time", ahead)
 
     with user_errors("write to", args.out):
-        table.to_csv(args.out / "forecast.csv", index=False, float_format="%.10g")
+        table.to_csv(args.out / "forecast.csv", index=False, float_format="%.15g")
         figure = _draw(args.out / "forecast.png", series, forecaster, task, table)
         rows = {"total": int(series.y.size), "train": int(train.sum()), "forecast": len(new_x)}
         summary = {
@@ -284,10 +285,21 @@ def _score_table(scores: dict[str, dict[str, float]]) -> str:
 
     names = {"rmse": "RMSE", "mae": "MAE", "mean_log_density": "log density"}
     names |= {"coverage": "95 % cover", "seconds": "seconds"}
-    return pd.DataFrame(scores).T[list(names)].rename(columns=names).to_string(float_format="%.4g")
+    table = pd.DataFrame(scores).T[list(names)].rename(columns=names)
+    return table.to_string(float_format=_plain(4))
 
 
 def _first_steps(table: pd.DataFrame, label: str) -> str:
-    columns = ["time", "median", "lo-95", "hi-95"]
-    rows = table[columns].to_string(index=False, float_format="%.5g", max_rows=_PRINTED)
+    columns = ["median", "lo-95", "hi-95"]
+    widths, largest = table["hi-95"] - table["lo-95"], table[columns].abs().to_numpy().max()
+    ratio = largest / widths[widths > 0].min() if (widths > 0).any() else 1.0
+    digits = int(np.clip(np.ceil(np.log10(ratio)) + 2, 5, 15))
+    rows = table[["time", *columns]].to_string(
+        index=False, float_format=_plain(digits), max_rows=_PRINTED
+    )
     return f"Forecast of {label}:\n{rows}"
+
+
+def _plain(digits: int) -> Callable[[float], str]:
+    """Return a function that writes significant digits, without exponents below 1e15."""
+    return lambda value: f"{float(f'{value:.{digits}g}'):.15g}"
