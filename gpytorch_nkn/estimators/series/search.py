@@ -144,14 +144,17 @@ def _screen_series(
     progress = options.progress and series.is_long
     screen_session = Session(budget=session.part(_SCREENING_TIME), progress=progress)
     outliers, trained = _find_outliers(screening, series, screen_session)
-    inliers = series.select(~outliers)
+    is_candidate = options.recipe is None and not outliers.any()
+    shifts, kinks = (), ()
     members = [trial.candidate for trial in trained if trial.candidate is not None]
     if members and options.structure == "auto" and not screen_session.is_over:
         best = max(members, key=lambda member: member.log_density)
         shifts, kinks = _changes(best)
-        inliers = replace(inliers, shifts=shifts, kinks=kinks)
+        for row in np.searchsorted(series.time, shifts):
+            if outliers[row - 1 : row + 1].all():  # the two rows beside an exact shift
+                outliers[row - 1 : row + 1] = False
+    inliers = replace(series.select(~outliers), shifts=shifts, kinks=kinks)
     session.interrupted = screen_session.interrupted
-    is_candidate = options.recipe is None and not outliers.any()
     if session.interrupted and not is_candidate:
         raise KeyboardInterrupt  # no candidate of the forecast has been trained
     return outliers, inliers, trained if is_candidate else []
