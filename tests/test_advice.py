@@ -240,9 +240,10 @@ def _(told):
         lambda m: qMultiFidelityHypervolumeKnowledgeGradient(ModelListGP(m, m), **options_of_list),
         lambda m: qMultiStepLookahead(m, batch_sizes=[1], num_fantasies=[2]),
         lambda m: partial(acq.qKnowledgeGradient(m, num_fantasies=2).evaluate, **few),
+        MaxPosteriorSampling,
     )
     ensemble, instead = models.StructureEnsembleGP(X, Y), models.NKNSingleTaskGP(X, Y)
-    for make, q in zip(calls, (3, 5, 4, 2), strict=True):
+    for make, q in zip(calls, (3, 5, 4, 2, 6), strict=True):
         points = X[:q].repeat(ensemble.num_members, 1, 1)  # as many points as members
         with told():
             make(ensemble.eval())(points)

@@ -216,10 +216,7 @@ COMBINATIONS = [
 
 
 def usual():
-    """Combinations of a usual run: functions in turn with one of the models that have them.
-
-    Two are taken with every model: of predictions, and of data that are added to it.
-    """
+    """Functions in turn with one of the models that have them, and two with every model."""
     for number, name in enumerate([*OF_ONE, *OF_TWO]):
         cases = [case for case, other in COMBINATIONS if other == name]
         cases = cases if name in ("qlog EI", "KG") else [cases[number % len(cases)]]
@@ -344,23 +341,17 @@ def test_noiseless_fantasies_leave_the_variance_given_the_function_at_the_data(c
     torch.testing.assert_close(found, expected.diagonal(), rtol=0, atol=1e-3)
 
 
-def input_transforms(columns):
-    bounds = torch.tensor([[-0.5], [1.5]], dtype=torch.float64).expand(2, columns)
-    normalize = tf.Normalize(columns, bounds=bounds)
-    warp = tf.Warp(columns, [0], bounds=torch.tensor([[0.0], [1.0]]).expand(2, columns).double())
-    return {
-        "normalize": normalize,
-        "warp": warp,
-        "chained": tf.ChainedInputTransform(first=normalize, second=warp),
-    }
-
-
-def outcome_transforms(outputs):
-    return {
-        "standardize": tf.Standardize(outputs),
-        "log": tf.Log(),
-        "chained": tf.ChainedOutcomeTransform(log=tf.Log(), standardize=tf.Standardize(outputs)),
-    }
+def transforms(columns):
+    """Options of a model; the third and the last transform are chained ones of the others."""
+    inside = torch.tensor([[-0.5, 0.0], [1.5, 1.0]]).double().unsqueeze(-1).expand(2, 2, columns)
+    first, second = (
+        tf.Normalize(columns, bounds=inside[:, 0]),
+        tf.Warp(columns, [0], bounds=inside[:, 1]),
+    )
+    inputs = first, second, tf.ChainedInputTransform(first=first, second=second)
+    chained = tf.ChainedOutcomeTransform(log=tf.Log(), standardize=tf.Standardize(1))
+    outcomes = tf.Standardize(1), tf.Log(), chained
+    return [{"input_transform": t} for t in inputs] + [{"outcome_transform": t} for t in outcomes]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -373,10 +364,7 @@ def test_transforms(case, request):
     if case.on_grid:  # its outcome transforms have tests of their own
         return
     inputs, y = case.data()
-    every = [
-        *({"input_transform": t} for t in input_transforms(case.columns).values()),
-        *({"outcome_transform": t} for t in outcome_transforms(1).values()),
-    ]
+    every = transforms(case.columns)
     if not request.config.getoption("--all-foreign"):
         every = [every[2], every[5], every[(0, 1, 3, 4)[CASES.index(case) % 4]]]
     for options in every:
@@ -386,11 +374,9 @@ def test_transforms(case, request):
             assert len(str(error).split()) > 4
             continue
         points = case.points(2, 3, 4).requires_grad_()
-        posterior = model.posterior(points)
-        mean = posterior.mean
+        mean = model.posterior(points).mean
         members = () if case.members is None else (case.members,)
         assert mean.shape == (2, 3, *members, 4, 1) and mean.isfinite().all()
         (gradient,) = torch.autograd.grad(mean.sum(), points)
         assert gradient.isfinite().all() and gradient.abs().max() > 0
-        value = bo.qSimpleRegret(model, sampler(4))(points.detach())
-        assert value.shape == (2, 3) and value.isfinite().all()
+        assert bo.qSimpleRegret(model, sampler(4))(points.detach()).isfinite().all()

@@ -21,6 +21,7 @@ from botorch.acquisition.multi_objective.joint_entropy_search import (
 from botorch.acquisition.multi_step_lookahead import qMultiStepLookahead
 from botorch.acquisition.multioutput_acquisition import MultiOutputPosteriorMean
 from botorch.acquisition.objective import LearnedObjective, PosteriorTransform
+from botorch.generation import MaxPosteriorSampling
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import ChainedOutcomeTransform, OutcomeTransform
 from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_gamma_prior
@@ -95,6 +96,7 @@ def _rbf(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
 _KERNELS: dict[str, Callable[[int, Sequence[int]], Kernel]] = {"matern": _matern, "rbf": _rbf}
 _OUTCOMES = "outcome-warped "
 _PARTS = ("mean_module", "likelihood")
+_CALLERS = ("botorch.acquisition", "botorch.generation")
 # Acquisition functions and objectives that do not average over members
 _WITHOUT_MEMBERS = (
     LearnedObjective,
@@ -569,7 +571,7 @@ def _check_callers() -> None:
     """
     frame = inspect.currentframe()
     while (frame := frame and frame.f_back) is not None:
-        if not frame.f_globals.get("__name__", "").startswith("botorch.acquisition"):
+        if not frame.f_globals.get("__name__", "").startswith(_CALLERS):
             continue  # locals of other frames stay referenced
         caller, instead = frame.f_locals.get("self"), "an NKNSingleTaskGP"
         name = type(caller).__name__
@@ -580,6 +582,10 @@ def _check_callers() -> None:
             name += " with InverseCostWeightedUtility"
         elif isinstance(caller, qKnowledgeGradient) and frame.f_code.co_name == "evaluate":
             name += ".evaluate"
+        elif (
+            isinstance(caller, MaxPosteriorSampling) and frame.f_locals["X"].shape[:-2].numel() > 1
+        ):
+            name += " of t-batches"
         elif isinstance(caller, PosteriorStandardDeviation):
             instead = "qPosteriorStandardDeviation"
         elif not isinstance(caller, _WITHOUT_MEMBERS):
