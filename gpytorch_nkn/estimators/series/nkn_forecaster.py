@@ -19,7 +19,12 @@ from gpytorch_nkn.estimators.series.covariates import Covariates
 from gpytorch_nkn.estimators.series.member import Member
 from gpytorch_nkn.estimators.series.observations import Observations
 from gpytorch_nkn.estimators.series.search import search
-from gpytorch_nkn.estimators.series.seasons import check_seasons, find_seasons, typical_step
+from gpytorch_nkn.estimators.series.seasons import (
+    check_seasons,
+    find_seasons,
+    repeated_periods,
+    typical_step,
+)
 from gpytorch_nkn.estimators.series.series import Series
 from gpytorch_nkn.estimators.series.series_input import forecast_columns
 from gpytorch_nkn.estimators.series.series_predictions import SeriesPredictions
@@ -58,7 +63,8 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             own network has time and standardised covariates as inputs, and start values from data.
             If it has no priors, noise and mean have none (maximum likelihood).
         seasons: ``"auto"`` infers days, weeks and years from dates, or from the number of steps in
-            a unit of time. Otherwise, periods in units of time (days for dates) or durations such
+            a unit of time. Without these, it uses up to two periods that the values repeat.
+            Otherwise, periods in units of time (days for dates) or durations such
             as ``"7D"``, ``"24h"``, ``"1Y"``; an empty list for no season. The data must cover each
             period twice.
         transform: Transform of the targets, ``"identity"`` for none. Use ``"log"`` if the variation
@@ -191,7 +197,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         known = Covariates.of(frame, by_name=isinstance(covariates, pd.DataFrame))
         self._check_structure(len(known.names))
         time = observed.time
-        seasons = self._seasons(time, observed.axis.in_days)
+        seasons = self._seasons(observed)
         horizon = self._default_horizon(time, seasons)
         series = Series(
             time,
@@ -267,7 +273,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         observed = Observations.read(x, y, covariates, noise_variance)
         observed.check(self.transform, self.bounds)
         if horizon is None:
-            seasons = self._seasons(observed.time, observed.axis.in_days)
+            seasons = self._seasons(observed)
             horizon = self._default_horizon(observed.time, seasons)
         step = horizon if step is None else step
         check_counts(1, horizon=horizon, windows=windows, step=step)
@@ -383,10 +389,14 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         self.x_offset_, self.x_scale_ = scales.x_offset, scales.x_scale
         self.y_offset_, self.y_scale_ = scales.y_offset, scales.y_scale
 
-    def _seasons(self, time: np.ndarray, in_days: bool) -> list[float]:
-        if isinstance(self.seasons, str) and self.seasons == "auto":
-            return find_seasons(time, in_days=in_days)
-        return check_seasons(self.seasons, time, in_days=in_days)
+    def _seasons(self, observed: Observations) -> list[float]:
+        time, in_days = observed.time, observed.axis.in_days
+        if not (isinstance(self.seasons, str) and self.seasons == "auto"):
+            return check_seasons(self.seasons, time, in_days=in_days)
+        known = find_seasons(time, in_days=in_days)
+        if known or (in_days and typical_step(time) >= 1):
+            return known
+        return repeated_periods(time, observed.target.to_numpy())
 
     def _default_horizon(self, time: np.ndarray, seasons: Sequence[float]) -> int:
         if self.horizon is not None:

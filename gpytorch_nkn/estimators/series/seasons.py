@@ -11,12 +11,17 @@ import pandas as pd
 
 from gpytorch_nkn.fit import warn_user
 
-__all__ = ["check_seasons", "find_seasons", "typical_step"]
+__all__ = ["check_seasons", "find_seasons", "repeated_periods", "typical_step"]
 
 _YEAR = 365.2425  # days
 _CYCLES = 2.0  # number of periods that the data must cover
 _TOLERANCE = 0.04  # relative error of the number of steps per unit
 _LONG_UNITS = {"Y": _YEAR, "M": _YEAR / 12}  # in days; pandas rejects these durations
+
+_ROWS = 4000  # number of last steps in which periods are searched, at quadratic cost
+_LEAST_STRENGTH = 0.3  # of a season with many periods in a long series
+_SAME_STRENGTH = 0.05  # a divisor of a period may be weaker by this
+_MIN_RATIO = 5  # of two seasons
 
 _CALENDAR = (1.0, 7.0, _YEAR)  # seasons in days
 # Units of time in days (year, week, day), and possible numbers of steps in a unit.
@@ -45,6 +50,55 @@ def find_seasons(time: np.ndarray, *, in_days: bool) -> list[float]:
     unit = units[0]
     periods = [p / unit for p in _CALENDAR if p / unit >= 2 * step * (1 - _TOLERANCE)]
     return [period for period in periods if span + step >= _CYCLES * period * (1 - _TOLERANCE)]
+
+
+def repeated_periods(time: np.ndarray, values: np.ndarray) -> list[float]:
+    """Return up to two periods that values ``N`` repeat at least three times, shortest first.
+
+    The strength of a season is the fraction of the variance around moving averages that the means
+    of its phases in all other periods explain (a cross-validated form of the strength of Wang,
+    Smith and Hyndman 2006, Characteristic-Based Clustering for Time Series Data). The strongest
+    season of p steps counts if its strength exceeds 0.3 + (p + 4) / N, because few periods may
+    agree by chance. A season of at most a fifth of its length, such as a day in a week, is added if
+    it is at least half as strong.
+    """
+    step = typical_step(time)
+    recent = time > time[-1] - _ROWS * step
+    time, values = time[recent], values[recent]
+    count = round(np.ptp(time) / step) + 1
+    if count > 2 * len(time) or np.ptp(values) == 0:
+        return []
+    grid = np.interp(time[0] + step * np.arange(count), time, values / np.ptp(values))
+    found = {period: _strength(grid, period) for period in range(2, count // 3 + 1)}
+    likely = [p for p, strength in found.items() if strength > _LEAST_STRENGTH + (p + 4) / count]
+    if not likely:
+        return []
+    longest = max(likely, key=found.__getitem__)
+    divisors = [period for period in likely if longest % period == 0]
+    longest = next(p for p in divisors if found[p] >= found[longest] - _SAME_STRENGTH)
+    inside = [
+        p
+        for p in likely
+        if longest % p == 0 and longest >= _MIN_RATIO * p and 2 * found[p] > found[longest]
+    ]
+    shorter = [max(inside, key=found.__getitem__)] if inside else []
+    return [step * period for period in (*shorter, longest)]
+
+
+def _strength(values: np.ndarray, period: int) -> float:
+    """Return the cross-validated strength of a season of values ``N`` at equal steps."""
+    sums = np.concatenate([[0.0], values.cumsum()])
+    trend = (sums[period:] - sums[:-period]) / period
+    if period % 2 == 0:
+        trend = (trend[1:] + trend[:-1]) / 2
+    rest = values[period // 2 :][: len(trend)] - trend
+    count = len(rest) // period
+    cycles = rest[len(rest) - count * period :].reshape(count, period)
+    cycles = cycles - cycles.mean()
+    if cycles.std() < 1e-9:  # only rounding errors
+        return 0.0
+    errors = (cycles - cycles.mean(0)) * count / (count - 1)
+    return float(1 - np.square(errors).sum() / np.square(cycles).sum())
 
 
 def _is_among(value: float, counts: Sequence[float]) -> bool:

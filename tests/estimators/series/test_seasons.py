@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpytorch_nkn.estimators.series.seasons import check_seasons, find_seasons
+from gpytorch_nkn.estimators import NKNForecaster
+from gpytorch_nkn.estimators.series.seasons import check_seasons, find_seasons, repeated_periods
 from gpytorch_nkn.estimators.series.series_input import as_time
 
 YEAR = 365.2425
@@ -66,6 +67,21 @@ def test_decimal_years_of_months():
 def test_gaps_and_repeated_times_do_not_hide_a_season():
     time = np.repeat(np.arange(120) / 12, 2)[np.r_[0:50, 90:240]]
     assert find_seasons(time, in_days=False) == [1.0]
+
+
+def test_values_show_the_periods_without_a_calendar():
+    rng, time = np.random.default_rng(0), np.arange(672.0)
+    walk, noise = rng.normal(0, 0.1, 672).cumsum(), rng.normal(0, 0.5, 672)
+    day, week = (np.tile(rng.normal(0, 2, n), 672 // n) for n in (24, 168))
+    kept = rng.random(672) < 0.9
+    assert repeated_periods(time, day + walk + noise) == [24.0]
+    assert repeated_periods(time[kept] / 10, (day + noise)[kept]) == pytest.approx([2.4])
+    assert repeated_periods(time, day + week + noise) == [24.0, 168.0]
+    for values in (walk, noise, noise[:20], time, time**2, 0 * time, day[:60]):
+        assert repeated_periods(time[: len(values)], values) == []
+    forecaster = NKNForecaster(quality="fast", progress=False, random_state=0)
+    assert forecaster.fit(time[:168], (day + noise)[:168]).seasons_ == [24.0]
+    assert np.corrcoef(forecaster.forecast(24)["median"], day[:24])[0, 1] > 0.9
 
 
 def test_given_seasons():
