@@ -145,7 +145,8 @@ def _screen_series(
     screen_session = Session(budget=session.part(_SCREENING_TIME), progress=progress)
     outliers, trained = _find_outliers(screening, series, screen_session)
     is_candidate = options.recipe is None and not outliers.any()
-    shifts, kinks = (), ()
+    shifts: tuple[float, ...] = ()
+    kinks: tuple[float, ...] = ()
     members = [trial.candidate for trial in trained if trial.candidate is not None]
     if members and options.structure == "auto" and not screen_session.is_over:
         best = max(members, key=lambda member: member.log_density)
