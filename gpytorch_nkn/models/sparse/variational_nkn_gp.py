@@ -259,7 +259,8 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         draws of the latent functions; average probabilities over this dimension.
         """
         self.eval()
-        latent = self.model(self.transform_inputs(self._check_points(X)))
+        inputs = self.transform_inputs(self._check_points(X))
+        latent = self.model(inputs.unsqueeze(-3) if self.num_outputs > 1 else inputs)
         mean, variance = (softmax_rows(self.likelihood, v) for v in (latent.mean, latent.variance))
         alone = DiagLinearOperator(variance.flatten(len(latent.batch_shape)))
         return self.likelihood(type(latent)(mean, alone))

@@ -187,9 +187,9 @@ def test_probabilities_do_not_depend_on_the_number_of_points(name):
     model, x = moved(of_likelihood(name)).eval(), torch.rand(5, 2)
     with num_likelihood_samples(20_000):
         all_five = model.predictive(x).probs.mean(0)
-        for q in (2, 3):
-            found = model.predictive(x[:q]).probs.mean(0)
-            torch.testing.assert_close(found, all_five[:q], rtol=0, atol=0.02)
+        for points in (x[:2], x[:3], x[:4].view(2, 2, 2)):
+            found = model.predictive(points).probs.mean(0).flatten(0, -2)
+            torch.testing.assert_close(found, all_five[: len(found)], rtol=0, atol=0.02)
 
 
 @pytest.mark.parametrize("name", LIKELIHOODS)
