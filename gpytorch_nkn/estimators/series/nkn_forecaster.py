@@ -63,10 +63,10 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             own network has time and standardised covariates as inputs, and start values from data.
             If it has no priors, noise and mean have none (maximum likelihood).
         seasons: ``"auto"`` infers days, weeks and years from dates, or from the number of steps in
-            a unit of time. Without these, it uses up to two periods that the values repeat.
-            Otherwise, periods in units of time (days for dates) or durations such
-            as ``"7D"``, ``"24h"``, ``"1Y"``; an empty list for no season. The data must cover each
-            period twice.
+            a unit of time. If none applies, and the times are not dates a day or more apart, it
+            uses up to two periods that the values repeat. Otherwise, periods in units of time (days
+            for dates) or durations such as ``"7D"``, ``"24h"``, ``"1Y"``; an empty list for no
+            season. The data must cover each period twice.
         transform: Transform of the targets, ``"identity"`` for none. Use ``"log"`` if the variation
             grows with the level. ``"sqrt"`` adds 3/8 to counts. ``"logit"`` is the log odds between
             ``bounds``. ``"log1p"`` is the logarithm of counts plus 1, or of other targets plus the

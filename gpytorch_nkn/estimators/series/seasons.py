@@ -22,6 +22,7 @@ _ROWS = 4000  # number of last steps in which periods are searched, at quadratic
 _LEAST_STRENGTH = 0.3  # of a season with many periods in a long series
 _SAME_STRENGTH = 0.05  # a divisor of a period may be weaker by this
 _MIN_RATIO = 5  # of two seasons
+_MAX_JUMP = 3.0  # distance of a step's change from the quartiles, in interquartile ranges
 
 _CALENDAR = (1.0, 7.0, _YEAR)  # seasons in days
 # Units of time in days (year, week, day), and possible numbers of steps in a unit.
@@ -60,7 +61,8 @@ def repeated_periods(time: np.ndarray, values: np.ndarray) -> list[float]:
     Smith and Hyndman 2006, Characteristic-Based Clustering for Time Series Data). The strongest
     season of p steps counts if its strength exceeds 0.3 + (p + 4) / N, because few periods may
     agree by chance. A season of at most a fifth of its length, such as a day in a week, is added if
-    it is at least half as strong.
+    it is at least half as strong. Without a season, the search is repeated with smaller jumps,
+    because outliers and changes of level can hide seasons.
     """
     step = typical_step(time)
     recent = time > time[-1] - _ROWS * step
@@ -69,9 +71,12 @@ def repeated_periods(time: np.ndarray, values: np.ndarray) -> list[float]:
     if count > 2 * len(time) or np.ptp(values) == 0:
         return []
     grid = np.interp(time[0] + step * np.arange(count), time, values / np.ptp(values))
-    found = {period: _strength(grid, period) for period in range(2, count // 3 + 1)}
-    likely = [p for p, strength in found.items() if strength > _LEAST_STRENGTH + (p + 4) / count]
-    if not likely:
+    for series in (grid, _without_jumps(grid)):
+        found = {period: _strength(series, period) for period in range(2, count // 3 + 1)}
+        likely = [p for p in found if found[p] > _LEAST_STRENGTH + (p + 4) / count]
+        if likely:
+            break
+    else:
         return []
     longest = max(likely, key=found.__getitem__)
     divisors = [period for period in likely if longest % period == 0]
@@ -83,6 +88,14 @@ def repeated_periods(time: np.ndarray, values: np.ndarray) -> list[float]:
     ]
     shorter = [max(inside, key=found.__getitem__)] if inside else []
     return [step * period for period in (*shorter, longest)]
+
+
+def _without_jumps(values: np.ndarray) -> np.ndarray:
+    """Return values ``N`` whose changes from step to step are clipped to the range of most."""
+    changes = np.diff(values)
+    low, high = np.quantile(changes, [0.25, 0.75])
+    reach = _MAX_JUMP * (high - low)
+    return np.concatenate([[0.0], changes.clip(low - reach, high + reach).cumsum()])
 
 
 def _strength(values: np.ndarray, period: int) -> float:

@@ -74,7 +74,8 @@ def test_values_show_the_periods_without_a_calendar():
     walk, noise = rng.normal(0, 0.1, 672).cumsum(), rng.normal(0, 0.5, 672)
     day, week = (np.tile(rng.normal(0, 2, n), 672 // n) for n in (24, 168))
     kept = rng.random(672) < 0.9
-    assert repeated_periods(time, day + walk + noise) == [24.0]
+    for jump in (0 * time, time == 300, time > 300):  # an outlier, a change of level
+        assert repeated_periods(time, day + walk + noise + 1000 * jump) == [24.0]
     assert repeated_periods(time[kept] / 10, (day + noise)[kept]) == pytest.approx([2.4])
     assert repeated_periods(time, day + week + noise) == [24.0, 168.0]
     for values in (walk, noise, noise[:20], time, time**2, 0 * time, day[:60]):
