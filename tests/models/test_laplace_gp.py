@@ -156,7 +156,7 @@ def test_fit_best_of_trains_it_and_copies_predict_alike(case):
         torch.testing.assert_close(moved, other.train().eval()(X[:3]).mean)
         other.load_state_dict(model.state_dict())
         torch.testing.assert_close(other(X[:3]).mean, expected)
-    torch.testing.assert_close(model.float()(X[:3]).mean, expected.float(), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(model.float()(X[:3]).mean, expected.float(), rtol=1e-3, atol=2e-2)
 
 
 @pytest.mark.parametrize("spread", [30.0, 1000.0])
