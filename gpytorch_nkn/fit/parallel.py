@@ -15,6 +15,7 @@ from uuid import uuid4
 import cloudpickle
 import numpy as np
 import torch
+from gpytorch import settings
 from joblib import Parallel, delayed, effective_n_jobs
 from threadpoolctl import threadpool_limits
 
@@ -60,6 +61,7 @@ def as_finished(
     caller = (torch.get_default_dtype(), kernel_evaluation.path(), os.getpid(), is_alone)
     payload = None if shared is None else _SharedPayload(shared)
     threads, attempts = torch.get_num_threads(), 0
+    lazy = settings.lazily_evaluate_kernels  # which GPyTorch sets while it evaluates a kernel
     waiting: dict[int, tuple] = {}
     unstarted = enumerate(tasks)
 
@@ -72,7 +74,7 @@ def as_finished(
         while True:
             attempts += 1
             try:
-                with closing(_results(jobs(), n_jobs)) as results:
+                with lazy(lazy.on()), closing(_results(jobs(), n_jobs)) as results:
                     for number, result in results:
                         del waiting[number]
                         attempts = 0
@@ -85,7 +87,7 @@ def as_finished(
                     f"A worker was lost ({type(error).__name__}); its unfinished tasks restart."
                 )
     finally:
-        torch.set_num_threads(threads)  # threading backends share this setting
+        torch.set_num_threads(threads)  # threads share this setting, and GPyTorch's
 
 
 def _results(jobs: Iterator[Any], n_jobs: int | None) -> Generator[tuple[int, Any]]:

@@ -1,11 +1,13 @@
 import os
 import pickle
 import signal
+import threading
 from concurrent.futures import BrokenExecutor
 
 import joblib
 import pytest
 import torch
+from gpytorch import settings
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from gpytorch_nkn.fit import Recipe, as_finished, fit_best_of, parallel
@@ -82,6 +84,24 @@ def test_results_come_from_every_backend(name):
     with joblib.parallel_config(backend=name, n_jobs=2):
         found = list(as_finished(pow, ((n, 2) for n in range(11)), None))
     assert sorted(found) == [(n, n**2) for n in range(11)]
+
+
+def _overlapping(is_second, barrier):
+    """Set a flag as kernels of GPyTorch do; the second thread resets it last."""
+    if is_second:
+        barrier.wait(10)
+    with settings.lazily_evaluate_kernels(False):
+        barrier.wait(10)
+        barrier.wait(10)
+    if not is_second:
+        barrier.wait(10)
+
+
+def test_threads_leave_the_settings_of_gpytorch_as_they_were():
+    barrier = threading.Barrier(2)
+    with joblib.parallel_config(backend="threading", n_jobs=2):
+        list(as_finished(_overlapping, [(False, barrier), (True, barrier)], None))
+    assert settings.lazily_evaluate_kernels.is_default()
 
 
 def test_tasks_are_not_drawn_ahead():
