@@ -192,7 +192,6 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         self._warn_of_order(x, y=y)
         observed = Observations.read(x, y, covariates, noise_variance)
         observed.check(self.transform, self.bounds)
-        observed.warn_if_stuck()
         frame = observed.covariates
         known = Covariates.of(frame, by_name=isinstance(covariates, pd.DataFrame))
         self._check_structure(len(known.names))

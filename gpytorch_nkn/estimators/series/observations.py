@@ -15,12 +15,8 @@ from gpytorch_nkn.estimators.series.seasons import typical_step
 from gpytorch_nkn.estimators.series.series_input import times_and_targets
 from gpytorch_nkn.estimators.series.time_axis import TimeAxis
 from gpytorch_nkn.estimators.table_input import check_varies, offset_and_scale, per_row
-from gpytorch_nkn.fit import warn_user
 
 __all__ = ["Observations"]
-
-# Least number of equal last targets for a warning, and least ratio to the earlier ones in a row.
-_MIN_STUCK, _STUCK_RATIO = 6, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,18 +100,6 @@ class Observations:
         check_varies(values)
         offset_and_scale(values)  # raises if values are too large
         candidate_transforms(transform, values, as_bounds(bounds))  # raises if none is defined
-
-    def warn_if_stuck(self) -> None:
-        """Warn if many more targets are equal at the end than in a row before, but not most."""
-        values = self.target.to_numpy()
-        ends = np.flatnonzero(np.append(np.diff(values) != 0, True))
-        *earlier, last = np.diff(ends, prepend=-1).tolist()
-        if max(_MIN_STUCK, _STUCK_RATIO * max(earlier, default=0)) <= last <= values.size // 2:
-            warn_user(
-                f"The last {last} observations are all {values[-1]:.12g}, and at most "
-                f"{max(earlier)} before were equal in a row; if a sensor is stuck, these "
-                "observations should be missing (NaN)."
-            )
 
 
 def _noise(values: Any, target: pd.Series) -> np.ndarray:
