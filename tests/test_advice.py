@@ -87,6 +87,7 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "repeat a time": "estimators/series/test_many_series.py",
     "dates such as 2024": "estimators/series/test_many_series.py",
     "If the zone is known": "estimators/series/test_series_input.py",
+    "use tz_localize or tz_convert": "estimators/series/test_series_input.py",
     "no structure can be resolved": "estimators/series/test_nkn_forecaster.py",
     "as botorch_model_class": "ax/test_registration.py",
     "without covariates: use decompose": "interpretation/test_effects.py",

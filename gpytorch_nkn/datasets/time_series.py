@@ -71,7 +71,7 @@ class TimeSeries:
     def texts(self, times: pd.Index) -> list[str]:
         """Format times ``M`` as in the series: dates by ISO 8601, with its precision."""
         if not self.has_dates:
-            return [f"{time:.12g}" for time in times]
+            return [f"{time:.15g}" for time in times]
         if np.datetime_data(self.x.dtype)[0] == "M":
             return [time.isoformat()[:7] for time in times]
         index = self.index

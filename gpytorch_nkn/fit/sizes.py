@@ -36,7 +36,12 @@ def free_bytes(device: torch.device | str | None = None) -> float:
     return min(_free_on_the_machine(), *(_free_in_group(*names) for names in _CGROUPS))
 
 
-def check_dense(name: str, num_rows: int, like: Tensor) -> None:
+def check_dense(
+    name: str,
+    num_rows: int,
+    like: Tensor,
+    advice: str = "use SparseNKNGP, VariationalNKNGP (by mini-batches) or NKNRegressor",
+) -> None:
     """Check that covariance matrices with the dtype and device of ``like`` fit into memory.
 
     Raises:
@@ -47,8 +52,7 @@ def check_dense(name: str, num_rows: int, like: Tensor) -> None:
     if needed > free:
         raise MemoryError(
             f"{name} of {num_rows:,} rows needs about {needed / 1e9:,.1f} GB of memory, but "
-            f"{free / 1e9:,.1f} GB are free. For so many rows use SparseNKNGP, VariationalNKNGP "
-            "(by mini-batches) or NKNRegressor."
+            f"{free / 1e9:,.1f} GB are free. For so many rows {advice}."
         )
 
 

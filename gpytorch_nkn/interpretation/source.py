@@ -18,7 +18,7 @@ from gpytorch.likelihoods import (
 from gpytorch.models import ExactGP
 from torch import Tensor
 
-from gpytorch_nkn.fit import evaluating
+from gpytorch_nkn.fit import check_dense, evaluating
 from gpytorch_nkn.interpretation.affine import affine_inputs, affine_outcome, raw_inputs
 from gpytorch_nkn.interpretation.long_form import LongFormGP, long_form
 from gpytorch_nkn.interpretation.units import Units
@@ -228,6 +228,8 @@ def fitted_gp(model: Any) -> FittedGP:
         if not bool(targets.isfinite().all()):
             raise ValueError("The training targets must be finite, got NaN or infinite values.")
         inputs, targets = inputs.detach(), targets.detach()
+        advice = "fit the model to a sample of the rows"
+        check_dense("A description of a model", targets.size(-1), targets, advice)
         prior = model.forward(inputs)
         # detached, because views of parameters require gradients even under no_grad
         mean, covariance = prior.mean.detach(), prior.lazy_covariance_matrix.to_dense()

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from gpytorch_nkn.fit import check_dense, fit_best_of, sizes
+from gpytorch_nkn.interpretation import decompose
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from tests.fit.models import SmallGP, rbf_model
 
@@ -36,3 +37,6 @@ def test_an_exact_gp_of_too_many_rows_is_rejected_before_any_work(network):
     model.set_train_data(x, x[:, 0], strict=False)
     with pytest.raises(MemoryError, match=r"1,000,000 rows needs .* use SparseNKNGP"):
         fit_best_of(model)
+    if network:
+        with pytest.raises(MemoryError, match=r"1,000,000 rows needs .* a sample of the rows"):
+            decompose(model)

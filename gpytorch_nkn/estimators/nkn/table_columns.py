@@ -30,7 +30,8 @@ _DATE = r"\d[-/. ]\w+[-/. ]\d"
 class TableColumns:
     """Converter of the columns of a data frame that do not hold numbers.
 
-    Dates become days since the first date of the fit; durations, days; and categories, codes.
+    Dates become days since the first date of the fit, in its time zone; durations, days; and
+    categories, codes.
     """
 
     first: dict[Any, pd.Timestamp | None]  # first date by column; None for durations
@@ -47,8 +48,7 @@ class TableColumns:
         for label, column in _columns(X) if isinstance(X, pd.DataFrame) else ():
             kind = _kind(column)
             if kind in ("dates", "durations"):
-                zone = getattr(next(iter(column.dropna()), None), "tzinfo", None) or "UTC"
-                first[label] = _dates(column).min().tz_convert(zone) if kind == "dates" else None
+                first[label] = _dates(column).min() if kind == "dates" else None
             elif kind:
                 values = _plain(column.dropna()).unique()
                 ordered = sorted(values, key=lambda v: (str(v), repr(v)))
@@ -100,8 +100,19 @@ class TableColumns:
                 f"The column {values.name!r} must hold {wanted} as in fit, got {values.dtype}: "
                 f"convert it by pandas.to_{'timedelta' if first is None else 'datetime'}."
             )
-        times = pd.to_timedelta(values) if first is None else _dates(values) - first
-        return (times / _DAY).to_numpy(float)
+        if first is None:
+            return (pd.to_timedelta(values) / _DAY).to_numpy(float)
+        dates = _dates(values)
+        if (first.tz is None) != (dates.dt.tz is None):
+            kinds = {True: "without a time zone", False: "with a time zone"}
+            raise ValueError(
+                f"The column {values.name!r} must hold dates {kinds[first.tz is None]} as in fit, "
+                f"got dates {kinds[first.tz is not None]}."
+            )
+        if first.tz is not None:
+            dates = dates.dt.tz_convert(first.tz).dt.tz_localize(None)
+            first = first.tz_localize(None)
+        return ((dates - first) / _DAY).to_numpy(float)
 
     def _codes(self, values: pd.Series) -> np.ndarray:
         categories, plain = self.categories[values.name], _plain(values)
@@ -169,10 +180,12 @@ def _kind(values: pd.Series) -> str:
 
 
 def _dates(values: pd.Series) -> pd.Series:
-    """Convert to dates in UTC; dates without a time zone are taken as UTC."""
+    """Convert to dates in the time zone of the first date, if it has one."""
     if pd.api.types.infer_dtype(values, skipna=True) == "period":
         values = pd.Series(pd.PeriodIndex(values).to_timestamp(), index=values.index)
-    return pd.to_datetime(values, utc=True)
+    zone = getattr(next(iter(values.dropna()), None), "tzinfo", None)
+    dates = pd.to_datetime(values, utc=True)
+    return dates.dt.tz_localize(None) if zone is None else dates.dt.tz_convert(zone)
 
 
 def _plain(column: pd.Series) -> pd.Index:

@@ -58,10 +58,15 @@ class Gaps:
         depend on the values of other rows.
         """
         rng = np.random.default_rng(self._seed)
-        even = ndtri((np.arange(_DRAWS) + 0.5) / _DRAWS)  # a Latin hypercube
+        quantiles = (np.arange(_DRAWS) + 0.5) / _DRAWS
+        even = ndtri(quantiles)  # a Latin hypercube
         steps = self._imputer.imputation_sequence_
         points = rng.permuted(np.tile(even / even.std(), (len(steps), 1)), axis=1)
-        orders = rng.random((_DRAWS, len(rows))).argsort(0)
+        levels = {
+            dim: rng.permuted(seen[(quantiles * len(seen)).astype(int)])
+            for dim, seen in self._codes.items()
+        }
+        orders = rng.random((_DRAWS, len(rows))).argsort(0)  # last, as it depends on the rows
         known = self._with_intercept(rows)
         missing = np.isnan(known)
         filled = np.repeat(self._imputer.initial_imputer_.transform(known)[None], _DRAWS, 0)
@@ -75,10 +80,9 @@ class Gaps:
                 filled[:, gaps, step.feat_idx] = drawn.reshape(_DRAWS, -1)
         draws = np.repeat(rows[None], _DRAWS, 0)
         draws[..., self._numbers] = filled[..., 1:]
-        for dim, seen in self._codes.items():
+        for dim, values in levels.items():
             gaps = np.isnan(rows[:, dim])
-            levels = seen[((np.arange(_DRAWS) + 0.5) / _DRAWS * len(seen)).astype(int)]
-            draws[:, gaps, dim] = rng.permuted(levels)[orders[:, gaps]]
+            draws[:, gaps, dim] = values[orders[:, gaps]]
         return np.where(np.isnan(rows), np.clip(draws, self._lowest, self._highest), rows)
 
     def _with_intercept(self, rows: np.ndarray) -> np.ndarray:

@@ -70,8 +70,10 @@ class Covariates:
         """Names of the columns in use."""
         return tuple(map(str, self.columns[self.used]))
 
-    def frame(self, values: Any, times: pd.Index) -> pd.DataFrame:
-        """Return all columns ``M x C`` at times ``M``, in the order of the fit."""
+    def frame(
+        self, values: Any, times: pd.Index, rows: slice | np.ndarray = slice(None)
+    ) -> pd.DataFrame:
+        """Return all columns at some rows of the times ``M``, in the order of the fit."""
         count = len(self.columns)
         if values is None and count:
             raise ValueError(
@@ -91,6 +93,7 @@ class Covariates:
                 f"got {_listed(frame.columns)}."
             )
         frame.columns = self.columns
+        frame = frame[rows]
         _check_finite(frame)
         return frame
 

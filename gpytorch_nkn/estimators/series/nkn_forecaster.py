@@ -216,14 +216,16 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         self.covariates_, self.seasons_, self.horizon_ = known, seasons, horizon
         self.n_features_in_ = 1
         self._set_observations(observed)
-        self.outliers_ = self.observed_.index[result.outliers]
+        self._outlying = self.observed_[result.outliers]
+        self.outliers_ = self._outlying.index
         if self.outliers_.size:
             times = ", ".join(self.outliers_.astype(str))
             warn_user(
                 f"{self.outliers_.size} of {len(time)} observations are outliers and are "
                 f"not used, at {times}; outliers='keep' uses them."
             )
-        after = np.unique(np.searchsorted(observed.time, result.shifts))
+        changes = np.array(result.shifts) - 1e-6 * typical_step(time)  # to before rounding
+        after = np.unique(np.searchsorted(time, changes))
         self.shifts_ = self.observed_.index[after]
         self._set_members(result.members)
         keys = [(trial.key[0], trial.key[1].name) for trial in result.trained]
@@ -345,10 +347,11 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         self._warn_of_order(x, y=y)
         observed = past.updated(x, y, covariates, noise_variance, self.covariates_)
         frame = None if covariates is None else observed.covariates
-        outliers = self.outliers_[~self.outliers_.isin(observed.fresh)]
-        used = ~observed.target.index.isin(outliers)
-        rows = self._rows(observed.target.index, frame)[used]
-        values = observed.target.to_numpy()[used]
+        outlying = self._outlying[~self._outlying.index.isin(observed.fresh)]
+        target = observed.target
+        used = ~(target.index.isin(outlying.index) & target.isin(outlying)).to_numpy()
+        rows = self._rows(target.index, frame)[used]
+        values = target.to_numpy()[used]
         if any(member.scales.transform.whole for member in self.members_) and (values % 1).any():
             raise ValueError(
                 "Targets must be integers as in the fit, got "
@@ -370,7 +373,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             member.weight /= total
         self._set_members(members)
         self._set_observations(observed)
-        self.outliers_ = outliers
+        self._outlying, self.outliers_ = outlying, outlying.index
         return self
 
     def _set_observations(self, observed: Observations) -> None:
@@ -393,7 +396,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         if not (isinstance(self.seasons, str) and self.seasons == "auto"):
             return check_seasons(self.seasons, time, in_days=in_days)
         known = find_seasons(time, in_days=in_days)
-        if known or (in_days and typical_step(time) >= 1):
+        if known or (observed.axis.has_dates and typical_step(time) >= 1):
             return known
         return repeated_periods(time, observed.target.to_numpy())
 

@@ -58,17 +58,19 @@ class Observations:
         """
         times, target = times_and_targets(x, y)
         self.axis.numbers(times)  # raises if the kind of time differs
+        times = self.axis.in_zone(times)
         kinds = [index.dtype for index in (self.target.index, times)]
         if kinds[0] != kinds[1] and any(isinstance(kind, pd.PeriodDtype) for kind in kinds):
             raise TypeError(f"The series was fitted over {kinds[0]}, got {kinds[1]}.")
-        fresh, frame = pd.Series(target, times), known.frame(covariates, times)
+        fresh, seen = pd.Series(target, times), ~np.isnan(target)
+        frame = known.frame(covariates, times, seen)
         usual = self.noise.mean() if noise_variance is None else noise_variance
-        noise, fresh = _noise(usual, fresh)[~np.isnan(target)], fresh.dropna()
+        noise, fresh = _noise(usual, fresh)[seen], fresh[seen]
         kept = ~self.target.index.isin(fresh.index)
         noise = np.concatenate([self.noise[kept], noise])
         both = pd.concat([self.target[kept], fresh]) if kept.any() else fresh
-        frame = pd.concat([self.covariates[kept], frame[~np.isnan(target)]])
-        axis = replace(self.axis, index=self.axis.index.append(times))
+        frame = pd.concat([self.covariates[kept], frame])
+        axis = self.axis.extended(times)
         name = self.target.name
         return Observations(axis, both.rename(name), frame, noise, fresh.index)._sorted()
 

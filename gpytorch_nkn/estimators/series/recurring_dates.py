@@ -156,6 +156,8 @@ def next_in_week(dates: np.ndarray, count: int) -> np.ndarray | None:
     if week % step or steps[-1] > _MAX_STEPS_PER_DATE * recent.size:
         return None
     size = week // step
+    if steps[-1] < size:  # no time of the week can recur
+        return None
     possible = np.bincount(np.arange(steps[-1] + 1) % size, minlength=size)
     seen = np.bincount(steps % size, minlength=size)
     frequency = seen / np.maximum(possible, 1)

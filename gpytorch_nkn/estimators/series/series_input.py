@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ __all__ = [
     "times_and_targets",
 ]
 
+_OFFSET = r"(?:Z|[+-]\d\d:?\d\d)$"  # from UTC, at the end of a date
 _CLOCK_CHANGE = pd.Timedelta(hours=1)  # largest change of the UTC offset within a time zone
 
 
@@ -58,10 +60,18 @@ def at_times(frame: Any, times: pd.Index, name: str) -> Any:
     """Return the rows of a pandas object at these times if both are dates, otherwise all rows."""
     dates, index = pd.DatetimeIndex | pd.PeriodIndex, as_times(frame.index)
     if len(index) and all(isinstance(label, str) for label in index):
-        parsed = pd.to_datetime(index, format="ISO8601", errors="coerce")
+        has_offset = all(re.search(_OFFSET, label) for label in index)  # may change in summer
+        parsed = pd.to_datetime(index, format="ISO8601", errors="coerce", utc=has_offset)
         index = index if parsed.isna().any() else parsed
     if not (isinstance(index, dates) and isinstance(times, dates)):
         return frame
+    has_zone = [getattr(dates, "tz", None) is not None for dates in (index, times)]
+    if has_zone[0] != has_zone[1] and not isinstance(times, pd.PeriodIndex):
+        kinds = ("without a time zone", "with one")
+        raise TypeError(
+            f"{name} has dates {kinds[has_zone[0]]}, and x has dates {kinds[has_zone[1]]}: use "
+            "tz_localize or tz_convert of pandas to make them alike."
+        )
     given, wanted = as_time(matched(index, times)), as_time(times)
     if np.array_equal(given, wanted):
         return frame
@@ -189,7 +199,7 @@ def as_vector(
     try:
         masked = np.ma.isMaskedArray(values)
         vector = np.ma.asanyarray(values) if masked else np.asarray(values)
-        if np.iscomplexobj(vector):
+        if vector.dtype.kind in "cmM":  # complex numbers, durations, dates
             raise TypeError
         vector = vector.astype(float)
         vector = np.ma.filled(vector, np.nan) if masked else vector

@@ -189,10 +189,11 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         ends = list(forecast_columns(level))[1:]
         if not ends:
             raise ValueError("level must have at least one number for a plot, got none.")
-        if held_out is not None and horizon is None:
-            index = as_times(held_out.index)
-        else:
-            index = self._next(horizon)
+        test = None
+        if held_out is not None:
+            later = self.time_axis_.in_zone(as_times(held_out.index))
+            test = local(later), held_out.to_numpy()
+        index = self._next(horizon) if test is None or horizon is not None else later
         table = self._table(index, level, covariates)
         if history is None:
             step = typical_step(self._time(self.observed_.index))
@@ -212,7 +213,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
             limits[::2],
             limits[1::2],
             train=(local(shown.index).to_numpy(), shown.to_numpy()),
-            test=None if held_out is None else (local(held_out.index), held_out.to_numpy()),
+            test=test,
             level=[float(name[3:]) / 100 for name in ends[::2]],
             y_label="value" if shown.name is None else str(shown.name),
         )

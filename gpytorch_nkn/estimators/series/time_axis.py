@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -81,15 +82,25 @@ class TimeAxis:
                 f"The series was fitted over dates {_zone_text(fitted_zone)}, "
                 f"got dates {_zone_text(zone)}."
             )
-        if zone is not None:
-            times = times.tz_convert(fitted_zone)
-        times = local(matched(times, self.index))
+        times = local(matched(self.in_zone(times), self.index))
         if self.monthly is None:
             return as_time(times)
         dates = times.to_numpy()
         months = self.monthly.months(dates)
         begin, end = (self.monthly.dates(months + np.timedelta64(k, "M")) for k in (0, 1))
         return (months.astype(float) + (dates - begin) / (end - begin)) * _MONTH
+
+    def in_zone(self, times: pd.Index) -> pd.Index:
+        """Convert dates with a time zone to the zone of the series."""
+        return times if _zone(times) is None else times.tz_convert(_zone(self.index))
+
+    def extended(self, times: pd.Index) -> TimeAxis:
+        """Add times ``M`` that are not known, and keep the frequency if they continue it."""
+        index = self.index.append(times[~times.isin(self.index)])
+        with suppress(ValueError):
+            if isinstance(index, pd.DatetimeIndex):
+                index = pd.DatetimeIndex(index, freq=self.index.freq)
+        return replace(self, index=index)
 
     def times(self, numbers: np.ndarray) -> np.ndarray:
         """Convert numbers ``M`` to times: local times to the millisecond for dates."""

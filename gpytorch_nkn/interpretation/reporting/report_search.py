@@ -332,11 +332,14 @@ def _posterior_moments(
     """Return mean and standard deviation ``A`` of the function at points ``A x D``."""
     inputs = torch.as_tensor(points).to(model.train_targets).unsqueeze(-2)
     perturbed = [module for module in model.modules() if isinstance(module, InputPerturbation)]
-    for module in perturbed:
-        module.transform_on_eval = False
-    posterior = model.posterior(inputs)
-    for module in perturbed:
-        module.transform_on_eval = True
+    flags = [module.transform_on_eval for module in perturbed]
+    try:
+        for module in perturbed:
+            module.transform_on_eval = False
+        posterior = model.posterior(inputs)
+    finally:
+        for module, flag in zip(perturbed, flags, strict=True):
+            module.transform_on_eval = flag
     mean = getattr(posterior, "mixture_mean", posterior.mean)
     variance = getattr(posterior, "mixture_variance", posterior.variance)
     mean, variance = (moment.reshape(-1).double().cpu().numpy() for moment in (mean, variance))

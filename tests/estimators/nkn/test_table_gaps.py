@@ -148,6 +148,17 @@ def test_a_missing_category_is_drawn_by_the_frequencies_of_the_others():
     assert std[2] == pytest.approx(1.5, abs=0.3) and (std[:2] < 0.4).all()
 
 
+def test_rows_with_a_missing_category_and_other_gaps_do_not_depend_on_each_other():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=(99, 2)), rng.integers(3, size=(99, 2))])
+    gaps, rows = Gaps(X, (2, 3), 0), X[:6].copy()
+    rows[0, [1, 2]] = rows[1, [2, 3]] = np.nan
+    for row in (0, 1):
+        one, all_rows = (draws[np.lexsort(draws.T)] for draws in (
+            gaps.draw(rows[[row]])[:, 0], gaps.draw(rows)[:, row]))  # fmt: skip
+        np.testing.assert_allclose(one, all_rows)
+
+
 def test_few_complete_rows_or_such_that_do_not_vary_leave_all_to_be_learned_from():
     X, y = table(60, share=0.8)
     assert len(regressor().fit(X, y).model_.train_targets) == 60

@@ -57,16 +57,21 @@ def test_effects_and_reports_show_dates(tmp_path):
     found.save(tmp_path / "report.html")  # the figures accept dates, also of the pair
 
 
-def test_first_dates_are_in_the_time_zone_of_their_column():
-    days = pd.Series(pd.date_range("2020-03-01", periods=4, tz="Asia/Tokyo"))
-    for column in (
-        days,
-        days.astype(object),
-        days.where(days.index > 4),
-        days.dt.tz_localize(None),
-    ):
-        first = TableColumns.of(pd.DataFrame({"when": column})).first_dates["when"]
+@pytest.mark.parametrize("zone", [None, "Asia/Tokyo", "America/New_York"])
+def test_dates_are_days_in_the_time_zone_of_their_column(zone):
+    """The clock of New York changes on 8 March; local dates keep distances of whole days."""
+    days = pd.Series(pd.date_range("2020-03-01", periods=20, tz=zone))
+    for column in (days, days.astype(object), days.where(days.index > 20)):
+        columns = TableColumns.of(pd.DataFrame({"when": column}))
+        first = columns.first_dates["when"]
         assert np.isnat(first) or first == np.datetime64("2020-03-01")
+    columns = TableColumns.of(pd.DataFrame({"when": days}))
+    for same in (days, days.dt.tz_convert("UTC")) if zone else (days,):
+        found = columns(pd.DataFrame({"when": same}))["when"]
+        np.testing.assert_array_equal(found, np.arange(20.0))
+    other = days.dt.tz_localize(None if zone else "UTC")
+    with pytest.raises(ValueError, match="'when' must hold dates with.* time zone as in fit"):
+        columns(pd.DataFrame({"when": other}))
 
 
 def test_times_that_changed_are_rejected():

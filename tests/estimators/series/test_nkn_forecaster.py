@@ -399,6 +399,29 @@ def test_an_update_revises_what_was_observed():
     pd.testing.assert_frame_equal(model.update(revised).forecast(2), again)
 
 
+def test_an_update_takes_other_zones_and_rows_without_a_target():
+    dates = pd.date_range("2024-01-01", periods=60, tz="Europe/Berlin", unit="s")
+    series, covariate = pd.Series(np.arange(60.0) % 7, dates), np.arange(60.0) % 2
+    one, two = (plain().fit(series[:50], covariates=covariate[:50]) for _ in range(2))
+    later = series[50:].set_axis(dates[50:].tz_convert("UTC"))
+    later.iloc[-1] = covariate[-1] = np.nan
+    one.update(series[50:-1], covariates=covariate[50:-1])
+    two.update(later, covariates=covariate[50:])
+    pd.testing.assert_series_equal(two.observed_, one.observed_, check_freq=False)
+    assert two.forecast(1, covariates=[0]).index[0] == dates[-1] + pd.Timedelta(days=1)
+
+
+def test_an_update_excludes_the_outlier_and_not_other_rows_at_its_time():
+    time = np.repeat(np.arange(40.0), 2)
+    y = np.sin(time) + 0.01 * np.random.default_rng(0).normal(size=80)
+    y[40] = 50
+    with pytest.warns(UserWarning, match="1 of 80 observations are outliers"):
+        model = NKNForecaster(quality="fast", seasons=[], random_state=0).fit(time, y)
+    for rows in (79, 80):
+        assert all(len(member.model.train_targets) == rows for member in model.members_)
+        model.update([40.0], [np.sin(40)])
+
+
 def test_an_update_that_logarithms_cannot_take():
     series = monthly(40)
     options = {"recipe": QUICK, "outliers": "keep", "seasons": [], "random_state": 0}

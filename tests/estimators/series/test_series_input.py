@@ -47,6 +47,20 @@ def test_times_with_a_change_of_the_clock_are_local():
     assert str(as_times(far).tz) == "UTC"
 
 
+def test_rows_are_found_by_the_moments_of_their_dates():
+    hours = pd.date_range("2024-03-30", periods=48, freq="h", tz="Europe/Berlin")  # to summer time
+    values = pd.Series(np.arange(48.0), [hour.isoformat() for hour in hours])[::-1]
+    np.testing.assert_array_equal(times_and_targets(hours, values)[1], np.arange(48.0))
+    for one, other in ((hours, hours.tz_localize(None)), (hours.tz_localize(None), hours)):
+        with pytest.raises(TypeError, match="y has dates with.* and x has dates with"):
+            times_and_targets(one, pd.Series(np.arange(48.0), other))
+        alike = other.tz_localize(None if other.tz else "Europe/Berlin")
+        assert times_and_targets(one, pd.Series(np.arange(48.0), alike))[1][5] == 5
+    for wrong in (hours.tz_localize(None), hours - hours[0]):
+        with pytest.raises(TypeError, match="y must hold numbers, got"):
+            times_and_targets(np.arange(48.0), wrong.to_numpy())
+
+
 DAYS = pd.date_range("2024-01-01", periods=5, name="day")
 ZONED = DAYS.tz_localize("Europe/Berlin")
 INDICES = {"dates as objects": (pd.Index(DAYS.date, name="day"), DAYS)}

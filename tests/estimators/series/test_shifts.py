@@ -50,6 +50,8 @@ def test_changes_of_slope_at_observations_are_exact():
     y = bent[:80] - 100 + 1e-3 * noise()[:80]
     model = NKNForecaster(horizon=8, seasons=[], random_state=0, progress=False).fit(line[:80], y)
     assert model.shifts_.tolist() == [20, 40, 60]
+    tenths = NKNForecaster(horizon=8, seasons=[1.2], quality="fast", random_state=0)
+    assert tenths.fit(line[:80] * 0.1, y).shifts_.tolist() == (line[20:80:20] * 0.1).tolist()
     assert np.abs(model.forecast(8)["median"].to_numpy() - bent[80:] + 100).max() < 0.1
 
 

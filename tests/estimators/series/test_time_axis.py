@@ -235,6 +235,21 @@ def test_numbers_go_on_in_the_step_of_the_series():
         ahead([3.0, 3.0], 2)
 
 
+def test_steps_of_milliseconds_go_on_in_little_memory():
+    times = pd.Timestamp("2024-01-01") + pd.to_timedelta(1.5 * np.arange(40), unit="ms")
+    assert (TimeAxis.of(times).next(2) - times[-1]).total_seconds().tolist() == [0.0015, 0.003]
+
+
+@pytest.mark.parametrize("freq", ["B", "bh", pd.offsets.CustomBusinessDay(holidays=["2024-01-22"])])
+def test_new_and_known_times_keep_the_frequency(freq):
+    index = pd.date_range("2024-01-08", periods=14, freq=freq)
+    axis = TimeAxis.of(index[:10])
+    for times in (index[8:10], index[10:]):
+        axis = axis.extended(times)
+    assert axis.next(5).equals(TimeAxis.of(index).next(5))
+    assert axis.extended(index[-1:] + pd.Timedelta(days=9)).index.freq is None
+
+
 @pytest.mark.parametrize("freq", ["M", "2M"])
 def test_periods_of_every_other_month(freq):
     index = pd.period_range("2020-01", "2020-11", freq=freq)

@@ -6,6 +6,7 @@ import torch
 from botorch.acquisition import LogExpectedImprovement
 from botorch.models import EnsembleMapSaasSingleTaskGP, SingleTaskGP
 from botorch.models.transforms import Normalize
+from botorch.models.transforms.input import InputPerturbation
 from gpytorch.models import ExactGP
 from scipy.stats import norm
 
@@ -68,6 +69,15 @@ def test_an_evaluation_is_predicted_as_by_the_model_without_the_later_ones():
     assert norm.cdf(ahead.z_scores[place]) == pytest.approx(below, rel=1e-3, abs=1e-9)
     second = weights @ (np.square(stds) + np.square(means)) - (weights @ means) ** 2
     assert ahead.std[place] == pytest.approx(np.sqrt(second), rel=1e-3)
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_perturbed_inputs_keep_their_flag(flag):
+    perturb = InputPerturbation(torch.zeros(2, 1, dtype=torch.float64), transform_on_eval=flag)
+    x = torch.linspace(0, 1, 8, dtype=torch.float64).unsqueeze(-1)
+    model = SingleTaskGP(x, x.sin(), input_transform=perturb)
+    report_search(model)
+    assert model.input_transform.transform_on_eval is flag
 
 
 @pytest.mark.parametrize("name", MODELS)
