@@ -112,6 +112,7 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "give counts and their exposure in place of rates": "estimators/nkn/test_counts.py",
     "leave y_transform and y_bounds out": "estimators/nkn/test_counts.py",
     "leave it out": "estimators/nkn/test_counts.py",
+    "needs Gaussian noise, got a": "models/sparse/test_variational_nkn_gp.py",
 }
 X = torch.rand(12, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 Y = X.sin().sum(-1, keepdim=True)

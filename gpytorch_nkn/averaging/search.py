@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+from joblib import effective_n_jobs
 
 from gpytorch_nkn.fit import WORKER_LOST, Session, as_finished, warn_user
 
@@ -69,7 +70,7 @@ def train_candidates(
                 session.interrupted |= done[-1].status == "interrupted"
                 bar.update()
         else:
-            rounds = math.ceil(len(todo) / min(abs(n_jobs), len(todo)))
+            rounds = math.ceil(len(todo) / min(effective_n_jobs(n_jobs), len(todo)))
             tasks = ((key, session.part(1 / rounds)) for key in todo)
             try:
                 for _, trained in as_finished(_train, tasks, n_jobs, shared=(train, shared)):

@@ -151,6 +151,10 @@ def _output_models(model: Model) -> list[ExactGP]:
         return [model]  # the model cannot be split into outputs
     finally:
         model.train(mode)
+    exact: Any = model
+    shapes = [getattr(prior, "batch_shape", ()) for _, _, prior, *_ in exact.named_priors()]
+    if any(shape[:1] == (count,) for shape in shapes):
+        return [model]  # one prior has an entry per output
     for part in parts:
         parameters = dict(part.named_parameters())
         for name, parameter in model.named_parameters():

@@ -23,6 +23,7 @@ from gpytorch_nkn.fit.minimize import Recipe, check_recipe
 from gpytorch_nkn.fit.objective import Objective, check_model
 from gpytorch_nkn.fit.result import FitResult, HeldOut, RestartRecord
 from gpytorch_nkn.fit.session import Session
+from gpytorch_nkn.kernels import lazy_covariance
 from gpytorch_nkn.linalg import check_counts
 
 __all__ = ["Rows", "RowsGP", "fit_in_stages"]
@@ -250,7 +251,7 @@ class RowsGP(ExactGP):
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """Return the prior at inputs ``... x N x D``."""
-        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+        return MultivariateNormal(self.mean_module(x), lazy_covariance(self.covar_module, x))
 
 
 def _select_on(models: list[ExactGP], data: Rows) -> ExactGP:

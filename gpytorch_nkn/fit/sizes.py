@@ -77,6 +77,10 @@ def _free_on_the_machine() -> float:
 def _free_in_group(limit: str, used: str) -> float:
     folder = Path("/sys/fs/cgroup")
     try:
-        return float((folder / limit).read_text()) - float((folder / used).read_text())
+        free = float((folder / limit).read_text()) - float((folder / used).read_text())
+        file = (folder / used).with_name("memory.stat")
+        stat = dict(line.split() for line in file.read_text().splitlines()) if file.exists() else {}
+        cached = stat.get("total_inactive_file", stat.get("inactive_file", 0))  # freed on demand
+        return free + float(cached)
     except (OSError, ValueError):  # no group, or no limit ("max")
         return math.inf

@@ -102,7 +102,8 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
 
     Args:
         model: An exact GP of one task, of a batch of tasks, or of correlated tasks. Correlated
-            tasks have targets ``n x T``, or the task index as second training input.
+            tasks have targets ``n x T``, or the task index as second training input. The data of
+            the first element of a batch determine the start values of all.
         seed: Determines all draws together with ``restart``.
         restart: Number of the restart.
 

@@ -28,7 +28,10 @@ from gpytorch_nkn.kernels.data_adaptive_hadamard_kernel import (
     DataAdaptiveHadamardKernel,
     cluster_centers as cluster_centers,
 )
-from gpytorch_nkn.kernels.feature_kernel import FeatureKernel as FeatureKernel
+from gpytorch_nkn.kernels.feature_kernel import (
+    FeatureKernel as FeatureKernel,
+    lazy_covariance as lazy_covariance,
+)
 from gpytorch_nkn.kernels.feature_prediction_strategy import feature_function as feature_function
 from gpytorch_nkn.kernels.formula import Formula, stationary as stationary
 from gpytorch_nkn.kernels.gradient_kernel import (

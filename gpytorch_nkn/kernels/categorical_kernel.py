@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -56,8 +57,12 @@ def categorical_columns(cat_dims: Iterable[int] | None, num_columns: int) -> tup
     indices: Any = () if cat_dims is None else cat_dims
     if isinstance(indices, Iterable):  # iterating over a kernel would not end
         indices = tuple(indices)
-    if not isinstance(indices, tuple) or not all(type(d) is int for d in indices):
-        raise TypeError(f"cat_dims must be integers, got {indices}.")
+    try:
+        if any(isinstance(d, bool) for d in indices):
+            raise TypeError
+        indices = tuple(map(operator.index, indices))
+    except TypeError:
+        raise TypeError(f"cat_dims must be integers, got {indices}.") from None
     if any(not -num_columns <= d < num_columns for d in indices):
         raise ValueError(f"cat_dims must be indices of {num_columns} columns, got {indices}.")
     columns = tuple(sorted({d % num_columns for d in indices}))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.lazy import LazyEvaluatedKernelTensor
 from linear_operator.operators import (
     LinearOperator,
     LowRankRootLinearOperator,
@@ -18,7 +20,17 @@ from gpytorch_nkn.kernels.distances import are_same
 from gpytorch_nkn.kernels.feature_prediction_strategy import FeaturePredictionStrategy
 from gpytorch_nkn.linalg import Features
 
-__all__ = ["FeatureKernel"]
+__all__ = ["FeatureKernel", "lazy_covariance"]
+
+
+def lazy_covariance(kernel: Kernel, x: Tensor) -> LazyEvaluatedKernelTensor:
+    """Return the lazy prior covariance at inputs ``... x N x D``.
+
+    GPyTorch's setting ``lazily_evaluate_kernels`` is not used, because it acts on all threads.
+    """
+    if (columns := kernel.active_dims) is not None:
+        x = x.index_select(-1, columns)
+    return LazyEvaluatedKernelTensor(x, x, kernel=kernel)
 
 
 class FeatureKernel(BatchKernel):

@@ -291,11 +291,16 @@ class BaseGP:
     def predict(self: Any, X: Tensor, *, observation_noise: bool = False) -> tuple[Tensor, Tensor]:
         """Predict means and variances ``... x q x m``, in units of ``train_Y``, without gradients.
 
+        For an ensemble they are ``... x members x q x m``, as in ``posterior``.
+
         Args:
             X: Inputs ``... x q x d``.
             observation_noise: Include the noise in the variances.
         """
         check_flags(observation_noise=observation_noise)
+        if X.dim() > 1 and not X.size(-2):
+            posterior = self.posterior(X, observation_noise=bool(observation_noise))
+            return posterior.mean, posterior.variance
         chunk_size = max(1, _CHUNK_ENTRIES // self._chunk_width())
         means, variances = [], []
         X = self._check_points(X)

@@ -45,9 +45,9 @@ def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | N
     check_finite(train_X=train_X, train_Y=train_Y)
     if train_Y.dim() < 2:
         return  # BoTorch's error names the missing dimension
-    if train_X.size(-2) != train_Y.size(-2):
+    if train_X.shape[:-1] != train_Y.shape[:-1]:
         raise ValueError(
-            "train_X and train_Y must have the same number of rows, got shapes "
+            "train_X and train_Y must have the same number of rows and batch shape, got shapes "
             f"{tuple(train_X.shape)} and {tuple(train_Y.shape)}."
         )
     if train_Yvar is not None:

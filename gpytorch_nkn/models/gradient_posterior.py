@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from botorch.models.model import ModelList
 from botorch.utils.transforms import is_ensemble
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.kernels import GridInterpolationKernel, InducingPointKernel, Kernel
@@ -60,6 +61,8 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
     check_finite(X=X)
     if X.dim() < 2 or not X.numel():
         raise ValueError(f"X must be non-empty points ... x q x d, got shape {tuple(X.shape)}.")
+    while isinstance(model, ModelList) and len(model.models) == 1:
+        model = model.models[0]
     if getattr(model, "num_outputs", 1) != 1:
         raise NotImplementedError(
             f"The model must have one output, got {model.num_outputs}: use "

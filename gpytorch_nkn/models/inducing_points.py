@@ -12,11 +12,10 @@ from botorch.models.utils.inducing_point_allocators import GreedyVarianceReducti
 from gpytorch import settings
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
-from gpytorch.lazy import LazyEvaluatedKernelTensor
 from linear_operator.operators import LinearOperator, ZeroLinearOperator
 from torch import Tensor, nn
 
-from gpytorch_nkn.kernels import FeatureKernel, cluster_centers
+from gpytorch_nkn.kernels import FeatureKernel, cluster_centers, lazy_covariance
 from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.linalg import Features, check_counts, check_finite, factorize_inducing
 from gpytorch_nkn.mlls import exact_log_density
@@ -209,7 +208,8 @@ class FeatureGP(ExactBaseGP):
                 f"{name} with inducing points does not support observation_nan_policy('mask') in "
                 "training mode."
             )
-        if is_sparse and not self.training and settings.prior_mode.off():
+        is_extended = hasattr(self, "_is_extended")  # by get_fantasy_model
+        if is_sparse and not self.training and settings.prior_mode.off() and not is_extended:
             raise NotImplementedError(
                 f"{name} with inducing points does not support forward in eval mode, which loo_cv "
                 "calls: call the model, or predict held-out rows by "
@@ -218,14 +218,8 @@ class FeatureGP(ExactBaseGP):
         return self._prior(self.transform_inputs(x) if self.training else x)
 
     def _prior(self, x: Tensor) -> MultivariateNormal:
-        """Return the prior at transformed inputs ``... x n x d``.
-
-        GPyTorch's setting for lazy covariances is not used, because it acts on all threads.
-        """
-        kernel, mean = self.covar_module, self.mean_module(x)
-        if (columns := kernel.active_dims) is not None:  # set by `simplify`
-            x = x.index_select(-1, columns)
-        return _LowRankNormal(mean, LazyEvaluatedKernelTensor(x, x, kernel=kernel))
+        """Return the prior at transformed inputs ``... x n x d``."""
+        return _LowRankNormal(self.mean_module(x), lazy_covariance(self.covar_module, x))
 
     def _get_train_prior_distribution(
         self, train_inputs: Iterable[Tensor], **kwargs: Any
@@ -234,8 +228,13 @@ class FeatureGP(ExactBaseGP):
 
     def get_fantasy_model(self, *args: Any, **kwargs: Any) -> Any:
         """Return a fantasy model as in GPyTorch."""
-        with settings.prior_mode():
-            return super().get_fantasy_model(*args, **kwargs)
+        self._is_extended = True  # prior_mode would act on models in all threads
+        try:
+            extended = super().get_fantasy_model(*args, **kwargs)
+        finally:
+            del self._is_extended
+        vars(extended).pop("_is_extended", None)
+        return extended
 
     def _get_test_prior_mean_and_covariances(
         self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any

@@ -232,7 +232,7 @@ class LaplaceGP(GP):
         return mode.latent + noise * mode.slope, noise
 
     def _mode_found(self) -> _Mode:
-        if self._mode is None:
+        if self._mode is None or self.training:
             x = self.train_inputs[0]
             with torch.inference_mode(False), torch.no_grad():
                 covariance, mean = self.covar_module(x).to_dense(), self.mean_module(x)

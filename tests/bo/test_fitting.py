@@ -11,6 +11,7 @@ from botorch.models.transforms import Normalize, Warp
 from gpytorch.kernels import MaternKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean, LinearMean
+from gpytorch.priors import GammaPrior
 
 from gpytorch_nkn.bo import fit_bo_model, fitting
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
@@ -125,6 +126,7 @@ def unbatched(make, x, y):
     return make(x, y, likelihood=GaussianLikelihood(), mean_module=ConstantMean())
 
 
+TWO_PRIORS = GammaPrior(torch.tensor([3.0, 30.0]).view(2, 1, 1), torch.full((2, 1, 1), 6.0))
 JOINT = {
     "learned transform": lambda x, y: NKNSingleTaskGP(
         x, y, input_transform=Warp(d=2, indices=[0, 1])
@@ -136,6 +138,9 @@ JOINT = {
     ),
     "kernel that BoTorch does not know": lambda x, y: SingleTaskGP(
         x, y, covar_module=MaternKernel(batch_shape=torch.Size([2]))
+    ),
+    "priors by output": lambda x, y: SingleTaskGP(
+        x, y, covar_module=MaternKernel(batch_shape=torch.Size([2]), lengthscale_prior=TWO_PRIORS)
     ),
     "batch of data": lambda x, y: NKNSingleTaskGP(x.expand(2, 10, 2), torch.stack([y, y.flip(-1)])),
 }

@@ -23,6 +23,8 @@ def test_a_limit_of_a_group_counts(tmp_path, monkeypatch):
     (tmp_path / "memory.current").write_text("4000000\n")
     monkeypatch.setattr(sizes, "Path", lambda path: tmp_path if "cgroup" in path else tmp_path)
     assert sizes._free_in_group("memory.max", "memory.current") == 1e6
+    (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 500000\n")
+    assert sizes._free_in_group("memory.max", "memory.current") == 1.5e6
     (tmp_path / "memory.max").write_text("max\n")
     assert sizes._free_in_group("memory.max", "memory.current") == math.inf
 

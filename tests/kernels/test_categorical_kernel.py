@@ -1,5 +1,6 @@
 """Kernels of categories: BoTorch's values, and networks of mixed columns by every path."""
 
+import numpy as np
 import pytest
 import torch
 from botorch.models.kernels.categorical import CategoricalKernel as BoTorchKernel
@@ -103,6 +104,7 @@ def test_categories_add_to_and_multiply_the_other_columns():
     ("cat_dims", "error", "message"),
     [
         ([1.0], TypeError, r"must be integers, got \(1.0,\)"),
+        ([True], TypeError, r"must be integers, got \(True,\)"),
         ([3], ValueError, r"indices of 3 columns, got \(3,\)"),
         ([-4], ValueError, r"indices of 3 columns, got \(-4,\)"),
         ([0, -3], ValueError, r"must be distinct, got \(0, -3\)"),
@@ -111,3 +113,5 @@ def test_categories_add_to_and_multiply_the_other_columns():
 def test_wrong_columns_are_rejected(cat_dims, error, message):
     with pytest.raises(error, match=message):
         NeuralKernelNetwork.tabular(3, cat_dims=cat_dims)
+    one, two = (NeuralKernelNetwork.tabular(3, cat_dims=d) for d in ([1], np.array([1])))
+    assert str(one) == str(two)

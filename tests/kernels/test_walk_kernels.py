@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import PeriodicKernel, RBFKernel, ScaleKernel
@@ -151,6 +152,19 @@ def test_shifts_and_covariates_of_a_forecast_have_terms_of_their_own():
 def test_wrong_columns_of_covariates_are_named(covariates, curves):
     with pytest.raises(ValueError, match="covariates must"):
         NeuralKernelNetwork.forecast(origin=0.0, covariates=covariates, nonlinear=curves)
+
+
+def test_periods_and_columns_of_any_sequence_and_order():
+    def periods(**options):
+        terms = ["walk", "season", "fixed_season"]
+        network = NeuralKernelNetwork.forecast(origin=0.0, terms=terms, **options)
+        return sorted(
+            m.period_length.item() for m in network.modules() if hasattr(m, "period_length")
+        )
+
+    expected = periods(seasons=[1.0, 12.0, 144.0], covariates=[1])
+    for seasons in ([12.0, 1.0, 144.0], np.array([1.0, 12.0, 144.0]), iter([1.0, 12.0, 144.0])):
+        assert periods(seasons=seasons, covariates=np.array([1])) == expected
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,8 @@ def check_gradient_posterior(case: Case):
     """Mean and joint covariance of gradients, against differences of the function's posterior."""
     model, points = case.model(), case.points(2)
     found = gradient_posterior(model, points)
+    listed = gradient_posterior(ModelListGP(model), points)
+    torch.testing.assert_close(listed.mean, found.mean)
     step = 3e-4
     shifts = step * torch.eye(case.columns, dtype=points.dtype)
     ends = torch.stack([points[:, None] + shifts, points[:, None] - shifts], -2)
@@ -512,6 +514,8 @@ def check_predict(case: Case):
             found = model.predict(points, observation_noise=noise)
         torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
         assert not any(one.requires_grad for one in found)
+    if case.cls is not NKNMultiTaskGP:  # needs a point
+        assert model.predict(points[:0])[0].shape == model.posterior(points[:0]).mean.shape
     batch = model.predict(points[:4].view(2, 2, -1))[0]
     torch.testing.assert_close(torch.cat([*batch], -2), model.predict(points[:4])[0])
     model.train().likelihood.training = False
@@ -832,6 +836,8 @@ def check_settings(case: Case):
     if case.exact:
         mll, data = ExactMarginalLogLikelihood(model.likelihood, model), model.train_inputs
         density = mll(model(*data), model.train_targets)
+        with settings.lazily_evaluate_kernels(False):  # as while another thread evaluates a kernel
+            torch.testing.assert_close(mll(model(*data), model.train_targets), density)
         with settings.observation_nan_policy("mask"):
             if hasattr(model, "inducing_points") or isinstance(
                 model.covar_module, FeatureSumKernel
@@ -841,7 +847,9 @@ def check_settings(case: Case):
             else:
                 torch.testing.assert_close(mll(model(*data), model.train_targets), density)
     with mock.patch.object(settings.prior_mode, "__init__", side_effect=AssertionError):
-        moments(case.model(), points)  # other threads would return the prior
+        moments(model := case.model(), points)  # other threads would return the prior
+        if case.takes_rows:
+            moments(model.condition_on_observations(points, 0 * points[..., :1]), points)
 
 
 def check_noise_of_new_rows(case: Case):

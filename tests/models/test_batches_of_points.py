@@ -6,7 +6,7 @@ from gpytorch.kernels import RBFKernel
 from gpytorch.likelihoods import StudentTLikelihood
 from gpytorch.means import ConstantMean
 
-from gpytorch_nkn.models import LaplaceGP, SpectralGP, spectral
+from gpytorch_nkn.models import LaplaceGP, NKNSingleTaskGP, SpectralGP, spectral
 from tests.models.peak_memory import peak_memory
 
 
@@ -18,6 +18,11 @@ def laplace(x, y):
 def at_inducing_points(x, y):
     model = SpectralGP(x, y.unsqueeze(-1), inducing_points=400, num_features=10).eval()
     return lambda points: model.posterior(points).distribution
+
+
+def test_inputs_and_outcomes_of_other_batches_are_named():
+    with pytest.raises(ValueError, match=r"same number of rows and batch shape.*\(1, 6, 2\)"):
+        NKNSingleTaskGP(torch.rand(1, 6, 2), torch.rand(3, 6, 1))
 
 
 @pytest.mark.parametrize("make", [laplace, at_inducing_points])

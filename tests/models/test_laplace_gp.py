@@ -120,6 +120,17 @@ def test_evidence_and_probabilities_match_scikit_learn():
     )
 
 
+def test_a_change_of_parameters_in_training_mode_changes_the_mode():
+    found = []
+    for used in (True, False):
+        model = make("poisson")
+        if used:
+            model.leave_one_out()
+        model.covar_module.outputscale = 20.0
+        found.append(model.leave_one_out().mean)
+    torch.testing.assert_close(*found)
+
+
 @pytest.mark.parametrize("case", ["bernoulli", "several", "poisson"])
 def test_leave_one_out_is_close_to_models_without_the_row(case):
     model = make(case).eval()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, SupportsIndex
 
 import torch
 from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, RBFKernel, RQKernel
@@ -151,6 +151,7 @@ def forecast(
     for name, values in times.items():
         if not isinstance(values, Iterable):
             raise TypeError(f"{name} must be a sequence of numbers, got {values!r}.")
+    seasons, cycles, shifts, kinks = (tuple(values) for values in times.values())
     for period in (*seasons, *cycles):
         check_number("Each of seasons and cycles", period, positive=True)
     check_number("time_scale", time_scale, positive=True)
@@ -196,7 +197,7 @@ def _processes(
             yield make(args._replace(period=float(period))), weight
         if name == "fixed_season" and len(seasons) > 1:
             # the shortest season varies with the longest, such as a daily season over the year
-            ends = (args._replace(period=float(seasons[n])) for n in (0, -1))
+            ends = (args._replace(period=float(end)) for end in (min(seasons), max(seasons)))
             yield [_periodic(end, "shape") for end in ends], weight
 
 
@@ -212,7 +213,7 @@ def _on_column(column: int, kernels: list[Kernel]) -> list[Kernel]:
 
 def _check_columns(covariates: Sequence[int], nonlinear: Sequence[int]) -> None:
     """Check that covariates are distinct columns after time and include the nonlinear ones."""
-    if any(not isinstance(column, int) or column < 1 for column in covariates):
+    if any(not isinstance(column, SupportsIndex) or column < 1 for column in covariates):
         raise ValueError(
             f"covariates must be indices of input columns from 1 on (0 is time), got {covariates}."
         )

@@ -148,7 +148,7 @@ def tabular(
     for number in range(spectral if split.continuous else 0):
         keywords = split._replace(ard=True).over_continuous
         (kernel,) = _copies(SpectralComponentKernel, 1, options, **keywords)
-        signs = (-1.0) ** (number * torch.arange(len(split.continuous)))  # different directions
+        signs = (-1.0) ** (number * torch.arange(len(split.continuous)))  # alternating
         kernel.initialize(frequency=(1 + number / 2) * signs * kernel.frequency.detach())
         primitives.append(kernel)
     count = 1 if columns else 2

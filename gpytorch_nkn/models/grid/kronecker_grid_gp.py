@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any, NoReturn
 
 import torch
+from botorch.acquisition.objective import PosteriorTransform
 from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.posteriors import GPyTorchPosterior
@@ -72,7 +73,7 @@ def _in_double(method: Callable) -> Callable:
     return wrapped
 
 
-class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):  # type: ignore[misc]
+class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
     r"""Exact Gaussian process on a grid with missing cells.
 
     .. math::
@@ -452,6 +453,20 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):  # type: ignore[misc]
             covariance = covariance - solved.explained(rows)
         covariance = covariance.expand(*mean.shape[:-1], *covariance.shape[-2:])
         return mean.expand(covariance.shape[:-1]), covariance
+
+    def posterior(  # type: ignore[override]
+        self,
+        X: Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool | Tensor = False,
+        posterior_transform: PosteriorTransform | None = None,
+    ) -> Any:
+        """Return the posterior as in BoTorch, at points ``... x q x D``."""
+        if observation_noise is True and self._known_noise is not None:
+            shape = torch.broadcast_shapes(self._check_points(X).shape[:-2], self.batch_shape)
+            X = X.expand(*shape, *X.shape[-2:])
+            observation_noise = self._new_noise()[..., None, None].expand(*X.shape[:-1], 1)
+        return super().posterior(X, output_indices, observation_noise, posterior_transform)
 
     def forward(self, X: Tensor) -> MultivariateNormal:
         """Call the model."""

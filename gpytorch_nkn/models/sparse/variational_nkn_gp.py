@@ -47,6 +47,8 @@ from gpytorch_nkn.models.structure import make_kernel
 
 __all__ = ["VariationalNKNGP", "softmax_rows"]
 
+_GAUSSIAN = (GaussianLikelihood, FixedNoiseGaussianLikelihood, MultitaskGaussianLikelihood)
+
 
 class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
     """Stochastic variational GP (SVGP) with a network as kernel, for more than 50,000 rows.
@@ -257,13 +259,31 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         The distribution is in closed form for Gaussian and Bernoulli likelihoods. For other
         likelihoods the first batch dimension contains ``gpytorch.settings.num_likelihood_samples``
         draws of the latent functions; average probabilities over this dimension.
+
+        Raises:
+            NotImplementedError: The model has an ``outcome_transform`` and another likelihood.
         """
+        if hasattr(self, "outcome_transform"):
+            self._check_gaussian("predictive with an outcome_transform", "outcome_transform=None")
+            posterior: Any = self.posterior(X, observation_noise=True)
+            return posterior.distribution
         self.eval()
         inputs = self.transform_inputs(self._check_points(X))
         latent = self.model(inputs.unsqueeze(-3) if self.num_outputs > 1 else inputs)
         mean, variance = (softmax_rows(self.likelihood, v) for v in (latent.mean, latent.variance))
         alone = DiagLinearOperator(variance.flatten(len(latent.batch_shape)))
         return self.likelihood(type(latent)(mean, alone))
+
+    def predict(self, X: Tensor, *, observation_noise: bool = False) -> tuple[Tensor, Tensor]:
+        """Predict as in the base class; noise must be Gaussian."""
+        if observation_noise:
+            self._check_gaussian("predict with observation_noise", "predictive")
+        return super().predict(X, observation_noise=observation_noise)
+
+    def _check_gaussian(self, use: str, instead: str) -> None:
+        if not isinstance(self.likelihood, _GAUSSIAN):
+            name = type(self.likelihood).__name__
+            raise NotImplementedError(f"{use} needs Gaussian noise, got a {name}: use {instead}.")
 
     def collapsed(self) -> CollapsedGP:
         """Return the model with its inducing values integrated out."""

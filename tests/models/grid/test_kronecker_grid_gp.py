@@ -89,6 +89,9 @@ def test_known_noise_of_cells(shape, share, batch, noisy):
     noise = (model.likelihood.noise.expand(*batch, 1) + usual) * scale
     noisy_variance = everywhere(model, observation_noise=True)[1]
     torch.testing.assert_close(noisy_variance, variance + noise, rtol=1e-5, atol=1e-5)
+    few = cells[:3].expand(*batch, 3, cells.size(-1))
+    plain, added = (model.posterior(few, observation_noise=on).variance for on in (False, True))
+    torch.testing.assert_close((added - plain)[..., 0], noise.expand(*batch, 3))
     if not batch:
         block = torch.rand(1, *shape) < 0.2
         (found,) = model.block_means(block)

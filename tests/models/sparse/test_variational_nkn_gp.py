@@ -217,6 +217,21 @@ def test_any_likelihood_is_trained_and_predicts_outcomes(name, short_start):
             model.subset_output([0])
 
 
+def test_predictions_of_outcomes_have_their_units_or_name_what_does():
+    x = torch.rand(20, 2)
+    model = VariationalNKNGP(x, 100 + 10 * x[:, :1], structure="additive", inducing_points=5)
+    expected = model.posterior(x[:4], observation_noise=True)
+    torch.testing.assert_close(model.predictive(x[:4]).mean, expected.mean[:, 0])
+    torch.testing.assert_close(model.predictive(x[:4]).variance, expected.variance[:, 0])
+    model = of_likelihood("Student")
+    with pytest.raises(NotImplementedError, match="got a StudentTLikelihood: use predictive"):
+        model.predict(x, observation_noise=True)
+    assert model.predictive(x).log_prob(x[:, 0]).isfinite().all()
+    model.outcome_transform = Standardize(1)
+    with pytest.raises(NotImplementedError, match="use outcome_transform=None"):
+        model.predictive(x)
+
+
 @pytest.mark.parametrize(
     ("likelihood", "outcome"),
     [
