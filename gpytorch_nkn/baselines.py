@@ -9,6 +9,7 @@ import numpy as np
 from scipy.stats import norm
 
 from gpytorch_nkn._optional import needs
+from gpytorch_nkn.linalg import check_number
 
 with needs("gpytorch_nkn.baselines"):
     import pandas as pd
@@ -36,7 +37,8 @@ def seasonal_naive_forecast(
             used.
 
     Raises:
-        ValueError: An argument is not a finite vector, or ``x`` and ``y`` differ in length.
+        ValueError: An argument is not a finite vector, a season is not positive, or ``x`` and ``y``
+            differ in length.
 
     Reference: Hyndman and Athanasopoulos (2021), Forecasting: Principles and Practice, 5.5.
     """
@@ -46,6 +48,8 @@ def seasonal_naive_forecast(
         raise ValueError(f"x, y and x_new must be vectors, x and y of one length, got {shapes}.")
     if not all(np.isfinite(values).all() for values in (x, y, new)):
         raise ValueError("x, y and x_new must be finite, got NaN or infinite values.")
+    for season in seasons:
+        check_number("Each of seasons", season, positive=True)
     means = pd.Series(y).groupby(x).mean()
     x, y = means.index.to_numpy(), means.to_numpy()
 

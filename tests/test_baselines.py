@@ -18,6 +18,12 @@ def test_seasonal_naive_is_the_textbook_rule():
     np.testing.assert_allclose(forecast.std(), sigma * np.sqrt(cycles))
 
 
+@pytest.mark.parametrize("season", [0.0, -3.0, np.nan])
+def test_seasons_must_be_positive(season):
+    with pytest.raises(ValueError, match="Each of seasons must be"):
+        seasonal_naive_forecast(*seasonal(20), [20.0], seasons=[season])
+
+
 def test_seasonal_naive_looks_back_over_gaps_and_repeats_in_any_unit():
     x, y = seasonal(72, noise=0.0)
     x, y = np.append(x, 71), np.append(y, y[71])

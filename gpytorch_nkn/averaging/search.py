@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from joblib import effective_n_jobs
 
-from gpytorch_nkn.fit import WORKER_LOST, Session, as_finished, warn_user
+from gpytorch_nkn.fit import Session, as_finished, is_lost, warn_user
 
 __all__ = ["Trained", "train_candidates"]
 
@@ -76,8 +76,8 @@ def train_candidates(
                 for _, trained in as_finished(_train, tasks, n_jobs, shared=(train, shared)):
                     done.append(trained)
                     bar.update()
-            except WORKER_LOST as error:
-                if not any_trained():
+            except Exception as error:
+                if not is_lost(error) or not any_trained():
                     raise
                 warn_user(
                     f"Worker processes were lost ({type(error).__name__}): candidates are missing."

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from gpytorch_nkn.fit.minimize import FlatParameters, Recipe, check_recipe, minimize
 from gpytorch_nkn.fit.objective import check_model
-from gpytorch_nkn.fit.parallel import WORKER_LOST, as_finished
+from gpytorch_nkn.fit.parallel import as_finished, is_lost
 from gpytorch_nkn.fit.result import FitResult, RestartRecord, copy_model
 from gpytorch_nkn.fit.session import Session
 from gpytorch_nkn.fit.sizes import check_dense
@@ -247,9 +247,12 @@ def _train_in_processes(
         for _, run in as_finished(_train_in_worker, jobs, n_jobs):
             runs[run.number] = run
             bar.update(recipe.adam_steps + recipe.lbfgs_iterations)
-    except WORKER_LOST as error:  # lost repeatedly; the results of other workers are kept
+    except Exception as error:
+        if not is_lost(error):
+            raise
         for run in pending:
             if runs[run.number] is run and not math.isfinite(run.loss):
+                # lost repeatedly; the results of other workers are kept
                 run.status = f"failed: its worker was lost ({type(error).__name__})"
 
 

@@ -22,9 +22,9 @@ from threadpoolctl import threadpool_limits
 from gpytorch_nkn.fit.session import warn_user
 from gpytorch_nkn.settings import kernel_evaluation
 
-__all__ = ["WORKER_LOST", "as_finished"]
+__all__ = ["WORKER_LOST", "as_finished", "is_lost"]
 
-#: Errors that backends raise for lost workers; :func:`_is_lost` recognises Dask's and Ray's.
+#: Errors that backends raise for lost workers; :func:`is_lost` recognises Dask's and Ray's.
 WORKER_LOST = (BrokenExecutor, CancelledError)
 
 _LOST_ELSEWHERE = (
@@ -81,7 +81,7 @@ def as_finished(
                         yield number, result
                 return
             except Exception as error:
-                if not _is_lost(error) or attempts >= _MAX_ATTEMPTS:
+                if not is_lost(error) or attempts >= _MAX_ATTEMPTS:
                     raise
                 warn_user(
                     f"A worker was lost ({type(error).__name__}); its unfinished tasks restart."
@@ -102,7 +102,8 @@ def _results(jobs: Iterator[Any], n_jobs: int | None) -> Generator[tuple[int, An
             yield from results
 
 
-def _is_lost(error: Exception) -> bool:
+def is_lost(error: Exception) -> bool:
+    """Return whether a backend raised the error because it lost a worker."""
     names = {base.__name__ for base in type(error).__mro__}
     return isinstance(error, WORKER_LOST) or not names.isdisjoint(_LOST_ELSEWHERE)
 

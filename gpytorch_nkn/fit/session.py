@@ -52,7 +52,7 @@ class Session:
         if seed >= _SEEDS:
             raise ValueError(f"seed must be below 2 ** 43, got {seed}.")
         self.budget = None if budget == math.inf else budget
-        self.seed, self.progress = seed, progress
+        self.seed, self.progress = int(seed), progress
         self.end = math.inf if self.budget is None else time.monotonic() + self.budget
         self.interrupted = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -98,7 +99,10 @@ def _strongest(times: np.ndarray, values: np.ndarray) -> ChangePoint | None:
     base = np.column_stack([np.ones(n), time / span])
     locations = np.arange(_MIN_POINTS, n - _MIN_POINTS + 1)
     coarse = locations[:: max(1, -(-locations.size // _MAX_CANDIDATES))]
-    scans = [_Scan(time, values, base, *walks) for walks in _WALKS]
+    scans = []
+    for walks in _WALKS:
+        with suppress(np.linalg.LinAlgError):  # the walk is too large at long gaps
+            scans.append(_Scan(time, values, base, *walks))
     best = max(scans, key=lambda scan: scan.log_likelihood)
     penalty = float(np.log(n)) + 3.0  # largest gain by chance over n locations
     changes = []

@@ -33,7 +33,9 @@ def median_distances(x: Tensor) -> Tensor:
     for column in x.detach().unbind(-1):
         values = column.sort().values
         if values.numel() > _MAX_POINTS:
-            picks = torch.linspace(0, values.numel() - 1, _MAX_POINTS, device=x.device)
+            picks = torch.linspace(
+                0, values.numel() - 1, _MAX_POINTS, dtype=torch.float64, device=x.device
+            )
             values = values[picks.round().long()]
         distances = torch.pdist(values.unsqueeze(-1))
         distances = distances[distances > 0]

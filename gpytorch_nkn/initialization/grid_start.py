@@ -61,8 +61,9 @@ def initialize_grid_kernels(
       the spectrum. *Weights* of Linear layers: drawn.
     - *Random walks* along a dimension with one coordinate column start one step before the grid.
 
-    The product of the kernels gets unit variance on average over the grid. Other parameters and
-    frozen parameters keep their values, except that variances of linear primitives are rescaled.
+    The product of kernels that are not sums gets unit variance on average over the grid. Other
+    parameters and frozen parameters keep their values, except that variances of linear primitives
+    are rescaled.
 
     Args:
         kernels: One kernel per dimension.

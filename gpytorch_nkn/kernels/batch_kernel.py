@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import wraps
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.batch_prediction_strategy import BatchPredictionStrategy
 from gpytorch_nkn.layers import Layer, add_prior, repeat_parameters
-from gpytorch_nkn.linalg import broadcasts
+from gpytorch_nkn.linalg import broadcasts, check_number
 
 __all__ = [
     "BatchKernel",
@@ -131,8 +130,7 @@ class BatchKernel(Kernel):
         """Register a normal prior on an attribute around ``location``; ``None`` for no prior."""
         if std is None:
             return
-        if not isinstance(std, float | int) or not 0 < std < math.inf:
-            raise ValueError(f"{name} must be a positive standard deviation, got {std!r}.")
+        check_number(name, std, positive=True)
         prior = NormalPrior(location, torch.full_like(location, std))
         add_prior(self, attribute, prior, name)
 

@@ -74,6 +74,8 @@ class ChangePointKernel(BatchKernel):
         if len(kernels) < 2:
             raise ValueError(f"ChangePointKernel needs at least 2 kernels, got {len(kernels)}.")
         check_counts(0, switch_dim=switch_dim)
+        if batch_shape is None:
+            batch_shape = torch.broadcast_shapes(*(kernel.batch_shape for kernel in kernels))
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
         self.switch_dim = switch_dim
         self.kernels = nn.ModuleList(kernels)

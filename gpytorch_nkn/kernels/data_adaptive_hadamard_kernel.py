@@ -104,7 +104,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         self.factor_kernel = _factor_kernel(anchors)
         # a parameter, because batch expansion does not add dimensions to buffers
         self.register_parameter("anchors", nn.Parameter(anchors, requires_grad=False))
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(int(seed))
         start = normal((anchors.size(-2), rank), generator)
         start = (_START_STD * start).to(anchors).expand(*batch_shape, *start.shape)
         self.register_parameter("weights", nn.Parameter(start.clone()))

@@ -59,7 +59,8 @@ class KernelSpec:
         terms: Returns ``c`` and ``k`` if the kernel equals ``c + (1 - c) k``.
         columns: Returns one kernel per column, whose sum equals the kernel.
         products: Returns lists of kernels; the sum of their products equals the kernel.
-        to_gpytorch: ``to_gpytorch(kernel, zero_mean)`` returns a GPyTorch kernel of equal values.
+        to_gpytorch: ``to_gpytorch(kernel, zero_mean)`` returns a GPyTorch kernel of equal values,
+            up to a factor and a constant.
         simpler: Returns simpler GPyTorch kernels that resemble the kernel.
     """
 

@@ -114,7 +114,7 @@ class NonStationarySpectralKernel(FeatureKernel):
         self.input_dim = input_dim
         self.feature_map = features
         self.stationary = stationary
-        draws = normal((num_features, 2 * input_dim + 1), torch.Generator().manual_seed(seed))
+        draws = normal((num_features, 2 * input_dim + 1), torch.Generator().manual_seed(int(seed)))
         draws = draws.to(self.raw_lengthscale.device)
         correlation = 1.0 if stationary else correlation  # both frequencies have unit variance
         mean = math.sqrt((1 + correlation) / 2) * draws[:, :input_dim]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.formula import Formula
 from gpytorch_nkn.kernels.formula_kernel import FormulaKernel
+from gpytorch_nkn.linalg import broadcasts
 
 __all__ = ["WalkKernel", "in_order", "start_walk", "walk_formula"]
 
@@ -47,9 +48,14 @@ class WalkKernel(FormulaKernel):
             value = torch.as_tensor(start if given is None else given).detach()
             if not bool(value.isfinite().all()):
                 raise ValueError(f"{name} must be finite, got {given!r}.")
-            if not value.is_floating_point():
+            if not (isinstance(given, Tensor) and value.is_floating_point()):
                 value = value.to(torch.get_default_dtype())
-            value = value.expand(*self.batch_shape, 1, 1).clone()
+            shape = (*self.batch_shape, 1, 1)
+            if not broadcasts(value.shape, shape):
+                raise ValueError(
+                    f"{name} must be a number or of shape {shape}, got {tuple(value.shape)}."
+                )
+            value = value.expand(shape).clone()
             self.register_parameter(name, nn.Parameter(value, requires_grad=False))
 
 

@@ -93,7 +93,7 @@ class Linear(Layer):
             self.register_constraint("raw_weight", _non_negative())
             if bias:
                 self.register_constraint("raw_bias", _non_negative())
-        self.reset_parameters(torch.Generator().manual_seed(seed))
+        self.reset_parameters(torch.Generator().manual_seed(int(seed)))
         raw = "raw_" if self.is_simplex else ""
         for name, prior in (("weight", weight_prior), ("bias", bias_prior)):
             if not isinstance(prior, Prior | None):

@@ -146,4 +146,6 @@ def _entrywise(operator: LinearOperator) -> EntrywiseMatrix | None:
     kernel, scales = unwrap_scales(operator.kernel)
     if type(kernel) is not NeuralKernelNetwork or operator.params:
         return None
-    return network_matrix(kernel, operator.x1, operator.x2, scales)
+    matrix = network_matrix(kernel, operator.x1, operator.x2, scales)
+    # two inputs that are equal, but differentiated each, have no symmetric gradients
+    return matrix if matrix is not None and len(matrix.tensors) == 2 else None

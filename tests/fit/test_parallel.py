@@ -5,12 +5,13 @@ import threading
 from concurrent.futures import BrokenExecutor
 
 import joblib
+import numpy as np
 import pytest
 import torch
 from gpytorch import settings
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
-from gpytorch_nkn.fit import Recipe, as_finished, fit_best_of, parallel
+from gpytorch_nkn.fit import Recipe, as_finished, best_of, fit_best_of, parallel
 from tests.fit.conftest import IMPORTED
 from tests.fit.models import SmallGP, seasonal_data
 
@@ -138,7 +139,7 @@ def test_processes_and_clusters(backend, tmp_path):
     if backend == "ray":
         errors = pytest.importorskip("ray.exceptions")
         lost = (errors.RayActorError(), errors.WorkerCrashedError(), errors.NodeDiedError(""))
-        assert all(map(parallel._is_lost, lost)) and not parallel._is_lost(errors.RayError())
+        assert all(map(parallel.is_lost, lost)) and not parallel.is_lost(errors.RayError())
 
 
 @pytest.mark.parametrize("fails", [2, 3])
@@ -164,6 +165,20 @@ def test_tasks_of_lost_workers_begin_anew_but_not_for_ever(fails, monkeypatch):
             assert fails == 3 and len(looks) == 4  # with a result, and three times without
         else:
             assert fails == 2 and sorted(found) == [(n, n**2) for n in range(5)]
+
+
+def test_finished_restarts_outlive_the_workers_of_any_backend(monkeypatch):
+    lost = type("KilledWorker", (Exception,), {})  # Dask's error
+
+    def dying(function, tasks, n_jobs):
+        yield 0, function(*next(iter(tasks)))
+        raise lost
+
+    monkeypatch.setattr(best_of, "as_finished", dying)
+    model = SmallGP(*seasonal_data(), ScaleKernel(RBFKernel()))
+    options = {"restarts": 2, "recipe": SHORT, "seed": np.uint8(3), "progress": False}
+    result = fit_best_of(model, n_jobs=2, initialize=noisier, **options)
+    assert [record.status[:6] for record in result.restarts] == ["ok", "failed"]
 
 
 def test_what_tasks_share_travels_once():

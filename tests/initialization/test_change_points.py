@@ -75,6 +75,12 @@ def test_long_series_are_averaged():
     assert change_points(np.arange(5000), y)[0].location == pytest.approx(3200, abs=60)
 
 
+def test_bursts_between_long_gaps_have_a_change():
+    times = np.concatenate([start + 1e-6 * np.arange(100) for start in (0, 1)])
+    y = np.repeat([0.0, 5.0], 100) + np.random.default_rng(0).normal(size=200)
+    assert all(0 <= change.location <= 1 for change in change_points(times, y))
+
+
 def test_few_or_constant_values_have_none_and_bad_ones_are_rejected():
     assert change_points(np.arange(8.0), np.arange(8.0) ** 2) == []
     assert change_points(np.repeat(np.arange(4.0), 9), np.arange(36.0)) == []

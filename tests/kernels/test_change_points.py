@@ -34,6 +34,14 @@ def test_values_equal_the_formula_written_out():
     assert step(x, y).to_dense().item() == pytest.approx((1 - s) * (1 - t), rel=1e-12)
 
 
+def test_parts_may_be_a_batch():
+    batch = RBFKernel(batch_shape=torch.Size([2])).initialize(lengthscale=torch.rand(2, 1, 1) + 0.5)
+    x = torch.rand(5, 1)
+    values = ChangePointKernel(batch, LinearKernel())(x).to_dense()
+    for value, part in zip(values, (batch[0], batch[1]), strict=True):
+        torch.testing.assert_close(value, ChangePointKernel(part, LinearKernel())(x).to_dense())
+
+
 def test_several_changes_equal_the_formula_of_gpflow():
     """gpflow.kernels.ChangePoints: starters and stoppers of sorted locations, written in NumPy."""
     kernels = [RBFKernel(), LinearKernel(), PeriodicKernel()]

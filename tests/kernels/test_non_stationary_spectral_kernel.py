@@ -97,8 +97,8 @@ def test_pairs_can_be_set():
         (ValueError, "features must be one of", (2, 1), {"features": "cos"}),
         (ValueError, "correlation must be at least 0 and below 1", (2, 1), {"correlation": 1.0}),
         (TypeError, "correlation must be a number, got None", (2, 1), {"correlation": None}),
-        (ValueError, "frequency_prior must be a", (2, 1), {"frequency_prior": "normal"}),
-        (ValueError, "must be a positive standard deviation", (2, 1), {"frequency_prior": 0.0}),
+        (TypeError, "frequency_prior must be a", (2, 1), {"frequency_prior": "normal"}),
+        (ValueError, "must be positive", (2, 1), {"frequency_prior": 0.0}),
         (
             ValueError,
             "excludes difference_prior, got 1",

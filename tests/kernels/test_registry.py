@@ -17,10 +17,12 @@ from gpytorch.kernels import (
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
+from linear_operator import to_dense
 
 from gpytorch_nkn.initialization import initialize_from_data
 from gpytorch_nkn.interpretation import decompose, expand, report
 from gpytorch_nkn.interpretation.expansion import words_of
+from gpytorch_nkn.interpretation.expansion.candidates import as_gpytorch
 from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.kernels import (
     SPECS,
@@ -207,6 +209,14 @@ def test_a_subclass_has_the_words_of_its_base_and_its_own_values():
         spectral_features(NeuralKernelNetwork([Twice()], []), num_inputs=1, num_outputs=2)
     network = NeuralKernelNetwork([Twice()], [])
     assert_same(evaluate("tiles", network, x), evaluate("plain", network, x))
+    assert as_gpytorch(Same(), 1) is None and as_gpytorch(_Square(), 1) is None
+
+
+class _Square(LinearKernel):
+    """Has the words, but not the values, of its base."""
+
+    def forward(self, *args, **kwargs):
+        return to_dense(super().forward(*args, **kwargs)) ** 2
 
 
 def test_only_classes_of_kernels_are_registered():

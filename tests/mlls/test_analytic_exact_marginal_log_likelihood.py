@@ -7,12 +7,14 @@ from botorch.models import SingleTaskGP
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import InducingPointKernel, Kernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
-from gpytorch.means import LinearMean
+from gpytorch.means import ConstantMean, LinearMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.models import ExactGP
 from gpytorch.priors import GammaPrior, NormalPrior
 from linear_operator.utils.errors import NotPSDError
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork, NonStationarySpectralKernel
+from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood, exact_log_density
 from gpytorch_nkn.settings import kernel_evaluation
 from tests.fit.models import SmallGP
@@ -149,6 +151,31 @@ def test_value_and_gradients_equal_gpytorchs(name):
     expected = value_and_gradients(ExactMarginalLogLikelihood, model, "plain")
     for path in PATHS_HERE if name in ON_EVERY_PATH else ["auto"]:
         assert_same(value_and_gradients(AnalyticExactMarginalLogLikelihood, model, path), expected)
+
+
+class _Warped(ExactGP):
+    """Passes two equal tensors, which both depend on a parameter, to the kernel."""
+
+    def __init__(self):
+        x = torch.rand(25, 2) + 0.1
+        super().__init__(x, x.sum(-1).sin(), GaussianLikelihood())
+        self.mean_module = ConstantMean()
+        primitives = [RBFKernel(), MaternKernel(2.5)]
+        self.covar_module = NeuralKernelNetwork(primitives, [Linear(2, 1)])
+        self.power = torch.nn.Parameter(torch.tensor(1.5))
+
+    def forward(self, x):
+        covariance = self.covar_module(x**self.power, x**self.power)
+        return MultivariateNormal(self.mean_module(x), covariance)
+
+
+def test_gradients_of_two_equal_inputs_that_depend_on_a_parameter():
+    model = _Warped()
+    expected = value_and_gradients(ExactMarginalLogLikelihood, model, "plain")
+    assert expected[1]["power"].abs() > 1e-3
+    for path in PATHS_HERE:
+        ours = value_and_gradients(AnalyticExactMarginalLogLikelihood, model, path)
+        assert_same(ours, expected, 1e-7)
 
 
 @pytest.mark.parametrize("name", ["network", "scaled", "sum", "SingleTaskGP"])

@@ -10,7 +10,14 @@ from itertools import chain
 from typing import Any
 
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel, LinearKernel, ProductKernel, ScaleKernel
+from gpytorch.kernels import (
+    AdditiveKernel,
+    CosineKernel,
+    Kernel,
+    LinearKernel,
+    ProductKernel,
+    ScaleKernel,
+)
 from linear_operator import to_dense
 from torch import Tensor
 
@@ -28,7 +35,7 @@ from gpytorch_nkn.kernels import (
     own_spec,
     role_of,
     short_name,
-    spec_of,
+    spec_of_values,
 )
 from gpytorch_nkn.layers import Layer, Linear, Product
 
@@ -77,11 +84,13 @@ def as_gpytorch(kernel: Kernel, input_dim: int, zero_mean: bool = False) -> Kern
 
     With ``zero_mean``, periodic kernels have no constant part.
     """
-    columns, spec = columns_of(kernel), spec_of(kernel)
+    columns, spec = columns_of(kernel), spec_of_values(kernel)
     converted: Kernel | None
     if spec is not None and spec.to_gpytorch is not None:
         converted = spec.to_gpytorch(kernel, zero_mean)
-        if converted is None:
+        width = input_dim if columns is None else len(columns)
+        # GPyTorch's cosine of a distance is valid for one column only
+        if converted is None or (isinstance(converted, CosineKernel) and width > 1):
             return None
     elif type(kernel).__module__.partition(".")[0] == "gpytorch":
         converted = deepcopy(kernel)

@@ -126,7 +126,7 @@ def _describe_base(kernel: Kernel, dims: tuple[int, ...], vector: ParameterVecto
         return Primitive(_PRODUCT, (), tuple(used), None, tuple(factors))
     spec = own_spec(kernel)
     formula = None if spec is None else spec.formula_of(kernel)
-    if spec is None or formula is None or is_hooked(kernel) or not dims:
+    if spec is None or formula is None or not spec.layout or is_hooked(kernel) or not dims:
         raise _UnknownPartError
     if formula.max_columns is not None and len(dims) > formula.max_columns:
         raise _UnknownPartError

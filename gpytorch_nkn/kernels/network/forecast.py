@@ -143,7 +143,8 @@ def forecast(
     kinks: Sequence[float] = (),
 ) -> tuple[list[Kernel], list[Layer]]:
     """Create the primitives and layers of the preset, one product per term and period."""
-    terms = [terms] if isinstance(terms, str) else terms
+    terms = (terms,) if isinstance(terms, str) else tuple(terms)
+    covariates, nonlinear = tuple(covariates), tuple(nonlinear)
     unknown = [name for name in terms if name not in TERMS]
     if unknown or not terms:
         raise ValueError(f"terms must be among {tuple(TERMS)}, got {tuple(terms)}.")

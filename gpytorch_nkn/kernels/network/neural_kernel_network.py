@@ -195,6 +195,7 @@ class NeuralKernelNetwork(BatchKernel):
         Reference: Corani, Benavoli and Zaffalon (2021), Time Series Forecasting with Gaussian
         Processes Needs Priors, for a sum with priors, without random walks and shifting seasons.
         """
+        covariates = tuple(covariates)
         parts = forecast.forecast(
             origin, seasons, cycles, terms, covariates, nonlinear, time_scale, shifts, kinks
         )

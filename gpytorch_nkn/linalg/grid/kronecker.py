@@ -58,8 +58,10 @@ def symmetric_eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
     matrices.
     """
     n = matrix.size(-1)
-    rounding = _ROUNDING * torch.finfo(matrix.dtype).eps * matrix.abs().max()
-    if n < _SPLIT_SIZE or not bool((matrix - matrix.flip(-1, -2)).abs().max() <= rounding):
+    rounding = _ROUNDING * torch.finfo(matrix.dtype).eps * matrix.abs().amax((-2, -1))
+    if n < _SPLIT_SIZE or not bool(
+        ((matrix - matrix.flip(-1, -2)).abs().amax((-2, -1)) <= rounding).all()
+    ):
         return _eigh(matrix)
     values, vectors = [], []
     for sign, size in ((1, n - n // 2), (-1, n // 2)):

@@ -57,7 +57,7 @@ def hole_blocks(
             positions across the grid.
         seed: Determines the positions.
     """
-    generator = torch.Generator().manual_seed(seed + 0x5EED)  # another stream of draws
+    generator = torch.Generator().manual_seed(int(seed) + 0x5EED)  # another stream of draws
     pattern = missing if pattern is None else pattern
     if not num_blocks or not pattern.any() or missing.all():
         return np.zeros((0, *missing.shape), dtype=bool)

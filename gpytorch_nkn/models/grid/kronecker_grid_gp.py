@@ -372,7 +372,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         """
         check_counts(1, num_samples=num_samples)
         check_flags(observation_noise=observation_noise)
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(int(seed))
 
         def draw(like: Tensor) -> Tensor:
             return normal(like.shape, generator).to(like)

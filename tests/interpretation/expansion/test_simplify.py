@@ -230,6 +230,7 @@ def test_kernels_of_this_package_become_gpytorchs():
     x = torch.randn(5, 1)
     cosine = as_gpytorch(complex_kernel, 1)(x).to_dense()
     torch.testing.assert_close(cosine, torch.cos(2.5 * (x - x.T)))
+    assert as_gpytorch(complex_kernel, 2) is None  # the cosine of a sum, not of a distance
     with_prior = NeuralKernelNetwork.time_series().primitives[0]
     assert list(with_prior.named_priors()) and not list(as_gpytorch(with_prior, 1).named_priors())
     assert as_gpytorch(RBFKernel(active_dims=(0, 1)), 2).active_dims is None

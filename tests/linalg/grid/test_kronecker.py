@@ -52,6 +52,13 @@ def test_eigendecomposition_of_one_matrix(n, centrosymmetric):
     torch.testing.assert_close(values.sort().values, torch.linalg.eigvalsh(matrix))
 
 
+def test_eigendecomposition_of_matrices_of_very_different_size():
+    matrices = torch.stack([1e10 * toeplitz(40), 1e-10 * positive(40)])
+    values, vectors = symmetric_eigen(matrices)
+    for found, matrix in zip(vectors * values.unsqueeze(-2) @ vectors.mT, matrices, strict=True):
+        torch.testing.assert_close(found / matrix.norm(), matrix / matrix.norm())
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("n", [3, 50])
 def test_entries_that_are_not_finite_are_rejected(n, bad):
