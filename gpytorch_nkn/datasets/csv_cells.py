@@ -39,13 +39,15 @@ class Reading(SimpleNamespace):
 
     def __init__(self, **arguments: Any):
         super().__init__(**{"notices": [], **arguments})
-        time = arguments["time"]
+        time, missing = arguments["time"], arguments["na_values"]
         if self.decimal not in (None, ".", ","):
             raise ValueError(f"decimal must be '.' or ',', got {self.decimal!r}.")
         if self.future is not None and not self.covariates:
             raise ValueError("future needs covariates: name them (--covariates), too.")
         self.time: list[str] = [time] if isinstance(time, str) else list(time or ())
         self.where: dict[str, str] = dict(arguments["where"] or {})
+        single = isinstance(missing, str | int | float)
+        self.na_values: list[Any] = [missing] if single else list(missing)
 
     def changed(self, **arguments: Any) -> Reading:
         """Return a copy with other arguments."""

@@ -225,7 +225,8 @@ def _readings(
         except ValueError as error:
             raise ValueError(f"{option('date_format', date_format)}: {error}") from None
         form = "m" if re.search("%[mbB]|^%Y$", date_format) and "%d" not in date_format else "d"
-        return {form: pd.DataFrame({"time": times.dt.tz_localize(None), "offset": np.nan})}
+        offset = 0.0 if utc else np.nan
+        return {form: pd.DataFrame({"time": times.dt.tz_localize(None), "offset": offset})}
     if dayfirst is None and texts.head(1000).str.fullmatch(r"\d\d?\.\d\d?\..*").all():
         dayfirst = True
     texts, by_form = texts.str.lower(), {}

@@ -14,7 +14,7 @@ __all__ = ["SmoothInterpolants", "local_variance"]
 
 _FACTORISED = {1: 10**6, 2: 300_000}  # missing cells up to which LU is fast, by dimension
 _FACTORISED_DEEP = 5_000  # the same for more dimensions
-_TOLERANCE, _ITERATIONS = 1e-4, 300  # conjugate gradients, where LU would be slow
+_TOLERANCE, _ITERATIONS = 1e-4, 3000  # conjugate gradients, where LU would be slow
 
 
 class SmoothInterpolants:

@@ -181,7 +181,7 @@ def inpaint(
         )
     session = Session(budget=budget, seed=seed, progress=progress)
     kernels = _kernels(structure, values.ndim - 1)
-    names = [interpolants] if isinstance(interpolants, str) else interpolants
+    names = [interpolants] if isinstance(interpolants, str) else list(interpolants or ())
     if not names or not set(names) <= set(INTERPOLANTS):
         raise ValueError(f"interpolants must be one or more of {INTERPOLANTS}, got {interpolants}.")
     names = [*dict.fromkeys(names)]

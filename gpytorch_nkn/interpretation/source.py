@@ -142,6 +142,9 @@ class FittedGP:
     def time_span(self, horizon: Any) -> float:
         """Convert a duration, or a number in the user's units of time, to units of the kernel."""
         if isinstance(horizon, np.timedelta64 | timedelta):  # includes pandas' Timedelta
+            axis = getattr(self.estimator, "time_axis_", None)
+            if axis is not None and not axis.in_days:
+                raise TypeError(f"horizon must be a number like the times, got {horizon}.")
             horizon = np.timedelta64(horizon) / np.timedelta64(1, "D")
         if not 0 <= float(horizon) < np.inf:
             raise ValueError(f"horizon must be finite and not negative, got {horizon}.")

@@ -138,7 +138,7 @@ class Units:
         """Convert values ``A`` of a column of dates to dates; other values do not change."""
         if column not in self.first_dates:
             return values
-        return self.first_dates[column] + np.rint(86_400 * values).astype("timedelta64[s]")
+        return self.first_dates[column] + np.rint(86_400_000 * values).astype("timedelta64[ms]")
 
     def levels(self, column: int, codes: np.ndarray) -> tuple[str, ...] | None:
         """Return names of category codes ``A`` of a column; None for numbers."""

@@ -40,8 +40,8 @@ def plot_kernel(
         kernel: A kernel without batch dimensions and with one output per input.
         x: Inputs ``N``, or ``N x D`` with one varying column, in any order and in your units.
         origins: Values ``S`` of the varying column; by default the quartiles of its range.
-        x_offset: The kernel is evaluated at ``(x - x_offset) / x_scale``. For a forecaster, pass
-            its ``x_offset_`` and ``x_scale_``; dates are then in days since 1970.
+        x_offset: The varying column of the kernel is ``(x - x_offset) / x_scale``. For a
+            forecaster, pass its ``x_offset_`` and ``x_scale_``; dates are then in days since 1970.
         x_scale: Positive scale of the inputs.
         x_label: Label of the horizontal axis, with its unit.
 

@@ -209,7 +209,10 @@ def test_missing_values_are_omitted(read):
     series = read(column(["1", *marks, "2"]))
     assert series.x.tolist() == [0, len(marks) + 1] and series.y.tolist() == [1, 2]
     assert series.notices == (f"Dropped rows without a value of 'y': {len(marks)}.",)
-    assert read(column(["1", "x", "-999.0"]), na_values=["x", "-999"]).y.tolist() == [1]
+    for missing in (["x", "-999"], iter(["x", -999])):
+        assert read(column(["1", "x", "-999.0"]), na_values=missing).y.tolist() == [1]
+    for missing in ("x", 9):
+        assert read(column(["1", str(missing)]), na_values=missing).y.tolist() == [1]
 
 
 def test_halves_of_the_day_may_have_their_own_column(read):
@@ -533,6 +536,9 @@ def test_times_keep_their_zone_and_form(read, cells, zone, texts):
     series = read(table(cells))
     assert series.zone == zone and series.texts(series.index)[0] == texts
     assert series.future_index.dtype == series.index.dtype
+    if zone:
+        given = [cell.replace("T", " ").replace("Z", "+0000") for cell in cells]
+        assert read(table(given), date_format="%Y-%m-%d %H:%M%z").zone == "UTC"
 
 
 def test_columns_are_chosen_where_there_is_no_doubt(read):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import Log10, Normalize, Warp
-from botorch.models.transforms.outcome import Log, Standardize
+from botorch.models.transforms.outcome import ChainedOutcomeTransform, Log, Standardize
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import PeriodicKernel, RBFKernel
 from gpytorch.likelihoods import GaussianLikelihoodWithMissingObs
@@ -77,9 +77,11 @@ def test_several_outputs_have_a_scale_each():
 
 
 def test_a_transform_that_is_not_affine_has_no_components():
-    model = SingleTaskGP(X, Y, outcome_transform=Log())
-    with pytest.raises(ValueError, match="outcome transform Log is not affine"):
-        fitted_gp(model)
+    tiny = ChainedOutcomeTransform(log=Log(), scaled=Standardize(1))
+    for scale, transform in ((1e-9, tiny), (1.0, Log())):
+        model = SingleTaskGP(X, scale * Y, outcome_transform=transform)
+        with pytest.raises(ValueError, match="outcome transform .* is not affine"):
+            fitted_gp(model)
     assert source_of(model).kernel is model.covar_module  # its terms have no unit of the outcomes
 
 

@@ -31,10 +31,12 @@ class Gaps:
     def __init__(self, rows: np.ndarray, cat_dims: tuple[int, ...], seed: int):
         self._seed = seed
         self._numbers = np.setdiff1d(np.arange(rows.shape[1]), cat_dims)
+        seen = {dim: np.sort(rows[~np.isnan(rows[:, dim]), dim]) for dim in cat_dims}
+        self._codes = {dim: codes if codes.size else np.zeros(1) for dim, codes in seen.items()}
+        ends = np.fmin.reduce(rows), np.fmax.reduce(rows)
+        self._lowest, self._highest = map(np.nan_to_num, ends)
         if len(rows) > _MAX_ROWS:
             rows = rows[np.random.default_rng(seed).choice(len(rows), _MAX_ROWS, replace=False)]
-        self._codes = {dim: np.sort(rows[~np.isnan(rows[:, dim]), dim]) for dim in cat_dims}
-        self._lowest, self._highest = np.fmin.reduce(rows), np.fmax.reduce(rows)
         self._imputer = IterativeImputer(
             max_iter=_ROUNDS if np.isnan(rows).any() else 1,  # one round suffices without gaps
             sample_posterior=True,

@@ -107,6 +107,7 @@ class ColumnPredictions(MixturePredictions, RegressorMixin, TableEstimator):
         scores = [
             r2_score(targets[rows], predicted[rows], sample_weight=weights[rows])
             for targets, predicted, rows in zip(y.T, mean.T, ~np.isnan(y.T), strict=True)
+            if rows.any()
         ]
         return float(np.mean(scores))
 
@@ -182,6 +183,7 @@ def _of_column(given: dict[str, Any], k: int, names: tuple[Any, ...]) -> dict[st
     arguments = dict(given)
     for name in {"y", "exposure", "noise_variance"} & given.keys():
         value = np.asarray(_in_order(given[name], names))
+        value = value[:, 0] if value.shape[1:] == (1,) else value
         if value.ndim > 1 and value.shape[1] not in (1, len(names)):
             raise ValueError(f"{name} must have {len(names)} columns, got shape {value.shape}.")
         if value.ndim:

@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 
 from gpytorch_nkn._devices import on_cpu
 from gpytorch_nkn.estimators.series.nkn_forecaster import NKNForecaster
-from gpytorch_nkn.estimators.series.series_input import as_times, forecast_columns
+from gpytorch_nkn.estimators.series.series_input import as_time, as_times, forecast_columns
 from gpytorch_nkn.estimators.series.time_axis import TimeAxis
 from gpytorch_nkn.estimators.table_input import is_constant
 from gpytorch_nkn.fit import Session, as_finished, check_counts, warn_user
@@ -185,7 +185,7 @@ def _tasks(
         if not extra:
             raise ValueError("future must have the covariates of frame, but frame has none.")
         ahead = future[extra].set_axis(_times(future[time_col], time_col))
-        later = dict.fromkeys(names, ahead[:0])
+        later = dict.fromkeys(names, ahead.iloc[:0])
         later |= dict(iter(_groups(ahead, future[id_col])))
     rows = _groups(frame[[*extra, *noise_col]].set_axis(times), frame[id_col])
     return names, [
@@ -280,9 +280,21 @@ def _values(
         raise KeyboardInterrupt
     later = task.later
     if later is not None and not made.time_axis_.has_dates:
-        later = later.sort_index()  # rows without dates are used by position
-        later = later[later.index > times.max()].iloc[:horizon]
+        later = _rows_at(later, made.time_axis_.next(horizon), 1e-3 * made.time_axis_.step)
     return made.forecast(horizon, level=level, covariates=later).to_numpy()
+
+
+def _rows_at(rows: pd.DataFrame, times: pd.Index, tolerance: float) -> pd.DataFrame:
+    """Return the rows at numbers or durations, up to rounding."""
+    wanted, given = as_time(times), as_time(rows.index)
+    distances = np.abs(given[:, None] - wanted)
+    lacking = distances.min(0, initial=np.inf) > tolerance
+    if lacking.any():
+        raise ValueError(
+            f"future must have a row for every time, but {int(lacking.sum())} of {len(times)} have "
+            f"none, the first {times[int(lacking.argmax())]}."
+        )
+    return rows.iloc[distances.argmin(0)]
 
 
 def _next_times(times: pd.Index, horizon: int) -> pd.Index:

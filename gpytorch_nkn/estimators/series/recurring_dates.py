@@ -172,6 +172,8 @@ def next_in_week(dates: np.ndarray, count: int) -> np.ndarray | None:
         return None
     ahead = steps[-1] + np.arange(1, size * (count // is_open.sum() + 2))
     ahead = ahead[is_open[ahead % size]][:count] - steps[-1]
+    if 2 * ahead[0] < np.diff(steps).min():  # the clock has changed
+        return None
     return dates[-1] + (ahead * step).astype("timedelta64[ms]")
 
 

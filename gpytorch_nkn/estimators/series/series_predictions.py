@@ -192,7 +192,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         test = None
         if held_out is not None:
             later = self.time_axis_.in_zone(as_times(held_out.index))
-            test = local(later), held_out.to_numpy()
+            test = later, held_out.to_numpy()
         index = self._next(horizon) if test is None or horizon is not None else later
         table = self._table(index, level, covariates)
         if history is None:
@@ -205,15 +205,20 @@ class SeriesPredictions(MixturePredictions, OnCPU):
             with needs("The plot of a forecast"):
                 from matplotlib import pyplot
             _, ax = pyplot.subplots(figsize=(9, 4.5), layout="constrained")
+
+        def drawn(times: pd.Index) -> np.ndarray:
+            days = isinstance(times, pd.TimedeltaIndex)
+            return self._time(times) if days else local(times).to_numpy()
+
         shown, limits = self.observed_.iloc[-history:], table[ends].to_numpy().T
         return plot_forecast(
             ax,
-            local(index).to_numpy(),
+            drawn(index),
             table["median"].to_numpy(),
             limits[::2],
             limits[1::2],
-            train=(local(shown.index).to_numpy(), shown.to_numpy()),
-            test=test,
+            train=(drawn(shown.index), shown.to_numpy()),
+            test=None if test is None else (drawn(test[0]), test[1]),
             level=[float(name[3:]) / 100 for name in ends[::2]],
             y_label="value" if shown.name is None else str(shown.name),
         )

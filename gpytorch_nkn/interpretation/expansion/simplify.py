@@ -291,6 +291,10 @@ def _finish(state: _State | None, gp: FittedGP, interrupted: bool) -> Simplifica
     assert state is not None
     model = copy_model(state.model)
     model.covar_module = gpytorch_sum(state.parts, gp.targets)
+    trained = dict(gp.model.named_parameters())
+    for name, parameter in model.named_parameters():
+        if name.startswith("input_transform."):
+            parameter.requires_grad_(trained[name].requires_grad)
     refitted = replace(fitted_gp(model.eval()), units=gp.units)
     return Simplification(
         kernel=gpytorch_sum(state.parts, gp.targets),  # a copy, not shared with the model

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gpytorch_nkn import plotting
 from gpytorch_nkn.fit import Session, warn_of_size
+from gpytorch_nkn.interpretation.affine import raw_inputs
 from gpytorch_nkn.interpretation.behaviour import Geometry
 from gpytorch_nkn.interpretation.checks import LeaveOneOut, held_out
 from gpytorch_nkn.interpretation.decompose import ComponentCurve, Decomposition, decompose_gp
@@ -266,6 +267,8 @@ def report(
             x, y, sections, fit, forecast = _series(split, length, new_inputs)
         else:
             x = gp.units.x_offset + gp.units.x_scale * gp.inputs.double().cpu().numpy()
+            if not gp.units.affine:
+                x = raw_inputs(gp.model).cpu().numpy()
         bar.update()
     return Report(
         title=title,

@@ -338,6 +338,17 @@ def _draw_of_tasks(
     return _TaskPath(model, MatheronPath(prior_paths=prior, update_paths=update))
 
 
+@GaussianUpdate.register(ExactBaseGP, FixedNoiseGaussianLikelihood)
+def _update_with_known_noise(
+    model: ExactBaseGP, likelihood: FixedNoiseGaussianLikelihood, **options: Any
+) -> SamplePath:
+    """Return BoTorch's update, which omits learned noise in addition to the known noise."""
+    inputs = [*get_train_inputs(model, transformed=True)]
+    noise = noise_variances(likelihood, model.train_targets, inputs)
+    options.setdefault("noise_covariance", DiagLinearOperator(noise))
+    return GaussianUpdate.dispatch(ExactGP, GaussianLikelihood)(model, likelihood, **options)
+
+
 @GaussianUpdate.register(
     NKNMultiTaskGP, (GaussianLikelihood, FixedNoiseGaussianLikelihood, HadamardGaussianLikelihood)
 )

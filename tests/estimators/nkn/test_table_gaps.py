@@ -159,6 +159,15 @@ def test_rows_with_a_missing_category_and_other_gaps_do_not_depend_on_each_other
         np.testing.assert_allclose(one, all_rows)
 
 
+def test_draws_of_columns_with_few_or_no_observations_are_valid():
+    X = np.random.default_rng(0).normal(size=(5000, 4))
+    X[2:, 1:3] = X[:, 3] = np.nan
+    X[:2, 2] = [0, 3]
+    drawn = Gaps(X, (2,), 0).draw(X[:9])
+    assert np.isfinite(drawn).all() and set(drawn[..., 2].ravel()) == {0, 3}
+    assert set(Gaps(X, (3,), 0).draw(X[:9])[..., 3].ravel()) == {0}
+
+
 def test_few_complete_rows_or_such_that_do_not_vary_leave_all_to_be_learned_from():
     X, y = table(60, share=0.8)
     assert len(regressor().fit(X, y).model_.train_targets) == 60

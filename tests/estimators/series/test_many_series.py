@@ -156,6 +156,16 @@ def test_covariates_are_found_by_series_and_time():
         assert failures["unique_id"].tolist() == ["b"]
 
 
+def test_rows_of_the_future_are_found_by_numbers():
+    data = pd.DataFrame({"unique_id": "a", "ds": range(24), "y": wave(1, 24), "p": range(24)})
+    ahead = pd.DataFrame({"unique_id": "a", "ds": [24, 24.5, 25, 26], "p": [24, 99, 25, 26]})
+    kept = ahead[ahead["p"] < 50]
+    one, two = (forecast_many(data, 2, future=rows, **QUICK)[0] for rows in (kept, ahead))
+    pd.testing.assert_frame_equal(one, two)
+    _, failures = forecast_many(data, 2, future=ahead[1:], **QUICK)
+    assert "for every time, but 1 of 2 have none, the first 24" in str(failures.to_dict())
+
+
 def test_ctrl_c_keeps_what_is_finished(frame, expected, monkeypatch):
     fit, calls = NKNForecaster.fit, [1]
 

@@ -1,6 +1,7 @@
 import pickle
 import warnings
 from copy import deepcopy
+from datetime import timedelta
 
 import joblib
 import numpy as np
@@ -16,6 +17,7 @@ from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.estimators.series import search
 from gpytorch_nkn.estimators.series.candidates import QUALITIES, train
 from gpytorch_nkn.fit import Recipe
+from gpytorch_nkn.interpretation import decompose
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
 
@@ -436,6 +438,15 @@ def test_an_update_that_logarithms_cannot_take():
         plain(transform="log").fit(series).update(low)
     with pytest.raises(TypeError, match="fitted over period"):
         both.update(low.to_timestamp())
+
+
+def test_durations_are_plotted_in_days_and_numbers_have_none():
+    model = plain().fit(pd.to_timedelta(6 * np.arange(40), unit="h"), monthly(40).to_numpy())
+    ax = model.plot(4, ax=Figure().add_subplot())
+    assert ax.lines[0].get_xdata()[-1] == 10.75
+    numbers = plain().fit(np.arange(40.0), monthly(40).to_numpy())
+    with pytest.raises(TypeError, match="horizon must be a number like the times"):
+        decompose(numbers).curves(timedelta(hours=12))
 
 
 def test_cross_validation_forecasts_every_window_from_what_came_before():

@@ -235,6 +235,12 @@ def test_numbers_go_on_in_the_step_of_the_series():
         ahead([3.0, 3.0], 2)
 
 
+def test_local_midnights_in_utc_go_on_by_days():
+    days = pd.date_range("2024-02-25", periods=40, tz="Europe/Berlin")
+    ahead = TimeAxis.of(pd.DatetimeIndex(days.to_numpy(), tz="UTC")).next(1)
+    assert (ahead[0] - days[-1]) == pd.Timedelta(days=1)
+
+
 def test_steps_of_milliseconds_go_on_in_little_memory():
     times = pd.Timestamp("2024-01-01") + pd.to_timedelta(1.5 * np.arange(40), unit="ms")
     assert (TimeAxis.of(times).next(2) - times[-1]).total_seconds().tolist() == [0.0015, 0.003]

@@ -125,6 +125,16 @@ def warped(top):
     return x, model.eval()
 
 
+def test_reports_have_the_raw_inputs_and_simplified_models_can_learn_their_transform():
+    x = torch.rand(30, 2)
+    warp = Warp(d=2, indices=[0, 1])
+    warp.concentration0.data.fill_(2.0)
+    model = SingleTaskGP(x, x.sum(-1, keepdim=True).sin(), input_transform=warp)
+    np.testing.assert_allclose(report(model).x, x, atol=1e-6)
+    learned = dict(simplify(model, max_candidates=1).model.named_parameters())
+    assert learned["input_transform.concentration0"].requires_grad
+
+
 @pytest.mark.parametrize("top", [1.0, 1e5, 1e7])
 def test_transforms_that_are_not_affine_give_no_locations_and_no_lengths(top):
     x, model = warped(top)

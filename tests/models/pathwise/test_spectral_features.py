@@ -17,6 +17,7 @@ from gpytorch.kernels import (
     RQKernel,
     ScaleKernel,
 )
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from gpytorch_nkn.kernels import (
@@ -29,7 +30,7 @@ from gpytorch_nkn.kernels import (
     ZeroMeanPeriodicKernel,
 )
 from gpytorch_nkn.layers import Activation, Layer, Linear, Product
-from gpytorch_nkn.models import SpectralFeatureMap, spectral_features
+from gpytorch_nkn.models import NKNSingleTaskGP, SpectralFeatureMap, spectral_features
 
 
 def spread(kernel):
@@ -378,6 +379,16 @@ def test_paths_have_the_moments_of_the_posterior():
     assert ((samples.mean(0) - mean).abs() < error + 0.01 * prior_variance**0.5).all()
     scale = covariance.diagonal().outer(covariance.diagonal()).sqrt()
     assert ((samples.T.cov() - covariance).abs() < 0.12 * scale + 0.01 * prior_variance).all()
+
+
+def test_paths_know_the_noise_that_is_learned_beside_known_noise():
+    X, Y, x = data()
+    likelihood = FixedNoiseGaussianLikelihood(torch.full((8,), 1e-3), learn_additional_noise=True)
+    likelihood.second_noise = 0.3
+    model = NKNSingleTaskGP(X, Y, likelihood=likelihood).eval()
+    samples, posterior = draw(draw_matheron_paths, model, 2048, 2048, x), model.posterior(x)
+    assert (samples.mean(0) - posterior.mean.squeeze(-1)).abs().max() < 0.1
+    torch.testing.assert_close(samples.var(0), posterior.variance.squeeze(-1), rtol=0.15, atol=0.01)
 
 
 def pairs(name, **options):
