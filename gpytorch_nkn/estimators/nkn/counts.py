@@ -55,9 +55,12 @@ class _Rates(Targets):
         """Return rows with counts and logarithms of exposures ``2 x N``."""
         return Rows(x, torch.as_tensor(observed[:2]).to(x))
 
-    def log_density_of(self, targets: np.ndarray, logs: np.ndarray) -> np.ndarray:
-        """Return the log probabilities ``N`` of counts."""
-        return logs
+    def scores(
+        self, targets: np.ndarray, mixture: Any, resolution: float = 0.0
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return log probabilities ``n`` and ranks ``2 x n`` of counts under their mixture."""
+        ranks = np.stack([mixture.below(targets - 1), mixture.below(targets)])
+        return mixture.log_density(targets), ranks
 
     def moments(self, mixture: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return means and standard deviations ``M`` of a mixture."""
@@ -256,7 +259,7 @@ class CountMixture:
 class CountEnsemble(Ensemble):
     """Mixture of Gaussian processes of a log rate, with stacking weights."""
 
-    widths, step = np.ones(1), 1.0
+    widths = np.ones(1)
 
     def _weigh(self, table: np.ndarray, predictors: Sequence[Any]) -> np.ndarray:
         targets, means, variances = table

@@ -59,12 +59,10 @@ class Ensemble:
         members: Network and number of the start of each member.
         width_weights: Weights of the ``widths``.
         gap_noises: Variances ``R`` of the additional noise of rows with gaps.
-        held_out: Held-out targets, and their log densities under the mixture.
-        held_out_ranks: Probabilities ``2 x n`` below these targets, and up to them.
+        held_out: Held-out targets ``n``, and their mixture.
     """
 
     widths = WIDTHS  # candidate factors of the standard deviation of observations
-    step = 0.0  # distance between neighbouring targets if they are counts
 
     def __init__(
         self,
@@ -88,9 +86,7 @@ class Ensemble:
         if scale_noise and len(factors) >= _SCALED_ROWS:
             factors = self._learn_scale(table, cat_dims)
         mixture = self.mixture(self.weights, unseen[1], unseen[2] * factors[rows])
-        targets = unseen[0, 0]
-        self.held_out = targets, mixture.log_density(targets)
-        self.held_out_ranks = np.stack([mixture.below(targets - self.step), mixture.below(targets)])
+        self.held_out = unseen[0, 0], mixture
         self.gap_noises = np.zeros(len(self.predictors))
         if incomplete is not None:
             for member, predictor in enumerate(self.predictors):

@@ -160,7 +160,7 @@ class NKNRegressor(ColumnPredictions):
             targets. From 15 to 2,000 rows, the hyperparameters are learned without the held-out
             rows. Otherwise it is a leave-one-out density, which is slightly optimistic.
         held_out_ranks_: Predictive probabilities P(Y < y) and P(Y <= y), ``2 x n``, for the targets
-            y of these rows. The two differ only for counts.
+            y of these rows. The two differ only for counts and at closed bounds.
         width_weights_: Weights of the noise components, by factor of the standard deviation.
         method_: ``"exact"`` or ``"sparse"``.
         y_offset_, y_scale_: Standardisation of the transformed targets.
@@ -286,9 +286,8 @@ class NKNRegressor(ColumnPredictions):
         self.model_, self.heteroscedastic_ = ensemble.model, ensemble.scale is not None
         widths = zip(ensemble.widths.tolist(), ensemble.width_weights.tolist(), strict=True)
         self.width_weights_ = dict(widths)
-        logs = self._targets.log_density_of(*ensemble.held_out)
+        logs, self.held_out_ranks_ = self._targets.scores(*ensemble.held_out)
         self.held_out_log_density_ = float(np.nanmean(logs))
-        self.held_out_ranks_ = ensemble.held_out_ranks
         return self
 
     @overload

@@ -58,10 +58,24 @@ class Targets:
         known_noise = torch.as_tensor(noise).to(x) if variance.any() else None
         return Rows(x, torch.as_tensor(y).to(x), known_noise)
 
-    def log_density_of(self, standardised: np.ndarray, logs: np.ndarray) -> np.ndarray:
-        """Convert log densities ``N`` per standardised unit to those per unit of the targets."""
-        targets = self.transform.inverse(self.offset + self.scale * standardised)
-        return logs + self.transform.log_slope(targets) - math.log(self.scale)
+    def scores(
+        self, standardised: np.ndarray, mixture: PredictiveMixture, resolution: float = 0.0
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return log densities ``n`` of targets under their mixture, and ranks ``2 x n``.
+
+        Densities are per unit of the targets; at counts and closed bounds they are probabilities.
+        Densities of other targets are averages over an interval of width ``resolution``. Ranks are
+        the probabilities below the targets, and up to them.
+        """
+        kind, weights = self.transform, mixture.weights
+        y = kind.inverse(self.offset + self.scale * standardised)
+        for bound in (kind.lower, kind.upper):  # where it is an atom, in spite of rounding
+            y = np.where(np.abs(y - bound) <= 1e-12 * np.ptp(y), bound, y)
+        means, stds = self.offset + self.scale * mixture.means, self.scale * mixture.stds
+        mixture = PredictiveMixture(weights, means, stds, (kind,) * len(weights))
+        before = y - 1 if kind.whole else np.nextafter(y, -np.inf)
+        logs = mixture.log_density(y, 0.0 if kind.whole else resolution)
+        return logs, np.stack([mixture.below(before), mixture.below(y)])
 
     def moments(self, mixture: PredictiveMixture) -> tuple[np.ndarray, np.ndarray]:
         """Return means and standard deviations ``M`` of a mixture.
@@ -120,8 +134,9 @@ def choose_transform(
             **options,
         )
         ensemble = Ensemble(results, cat_dims=options["cat_dims"], scale_noise=False)
-        return targets.log_density_of(*ensemble.held_out)
+        return targets.scores(*ensemble.held_out, resolution)[0]
 
+    resolution = 1.0 if any(transform.whole for transform in transforms) else 0.0
     densities = np.stack([held_out(transform) for transform in transforms])
     gains = densities - densities[0]
     gains = gains[:, np.isfinite(gains).all(0)]

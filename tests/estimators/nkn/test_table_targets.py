@@ -160,3 +160,25 @@ def test_what_does_not_fit_is_rejected(options, message):
     X, y = table(20)
     with pytest.raises(ValueError, match=message):
         regressor(**options).fit(X, np.log(y) - 5)
+
+
+@pytest.mark.parametrize("kind", ["counts", "bounded"])
+def test_held_out_scores_match_new_observations(kind):
+    """Probabilities of integers and of bounds are no densities, and ranks have steps there."""
+    rng = np.random.default_rng(0)
+
+    def draw(n):
+        x = rng.uniform(-1, 1, (n, 2))
+        if kind == "counts":
+            return x, rng.poisson(0.5 * np.exp(0.5 * x[:, 0])).astype(float)
+        return x, np.clip(x[:, 0] + 0.3 * rng.standard_normal(n), 0, 1)
+
+    option = {"counts": "sqrt", "bounded": "logit"}[kind]
+    bounds = {"counts": None, "bounded": (0, 1)}[kind]
+    options = {"y_transform": option, "y_bounds": bounds, "restarts": 1, "random_state": 0}
+    model = NKNRegressor("rbf", progress=False, **options).fit(*draw(200))
+    x, y = draw(1000)
+    new = model.log_predictive_density(x, y).mean()
+    assert model.held_out_log_density_ == pytest.approx(new, abs=0.35)
+    below, up_to = model.held_out_ranks_
+    assert (up_to - below > 0.1).mean() > 0.3
