@@ -48,6 +48,7 @@ def seasonal_naive_forecast(
         raise ValueError(f"x, y and x_new must be vectors, x and y of one length, got {shapes}.")
     if not all(np.isfinite(values).all() for values in (x, y, new)):
         raise ValueError("x, y and x_new must be finite, got NaN or infinite values.")
+    seasons = list(seasons)
     for season in seasons:
         check_number("Each of seasons", season, positive=True)
     means = pd.Series(y).groupby(x).mean()

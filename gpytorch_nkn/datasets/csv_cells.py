@@ -46,7 +46,7 @@ class Reading(SimpleNamespace):
             raise ValueError("future needs covariates: name them (--covariates), too.")
         self.time: list[str] = [time] if isinstance(time, str) else list(time or ())
         self.where: dict[str, str] = dict(arguments["where"] or {})
-        single = isinstance(missing, str | int | float)
+        single = isinstance(missing, str) or not isinstance(missing, Iterable)
         self.na_values: list[Any] = [missing] if single else list(missing)
 
     def changed(self, **arguments: Any) -> Reading:

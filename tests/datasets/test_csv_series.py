@@ -211,7 +211,7 @@ def test_missing_values_are_omitted(read):
     assert series.notices == (f"Dropped rows without a value of 'y': {len(marks)}.",)
     for missing in (["x", "-999"], iter(["x", -999])):
         assert read(column(["1", "x", "-999.0"]), na_values=missing).y.tolist() == [1]
-    for missing in ("x", 9):
+    for missing in ("x", 9, np.int64(9)):
         assert read(column(["1", str(missing)]), na_values=missing).y.tolist() == [1]
 
 
