@@ -298,12 +298,12 @@ class BaseGP:
             observation_noise: Include the noise in the variances.
         """
         check_flags(observation_noise=observation_noise)
-        if X.dim() > 1 and not X.size(-2):
-            posterior = self.posterior(X, observation_noise=bool(observation_noise))
-            return posterior.mean, posterior.variance
         chunk_size = max(1, _CHUNK_ENTRIES // self._chunk_width())
         means, variances = [], []
         X = self._check_points(X)
+        if not X.size(-2):
+            posterior = self.posterior(X, observation_noise=bool(observation_noise))
+            return posterior.mean, posterior.variance
         with evaluating(self):
             batch_shape = () if is_ensemble(self) else self.batch_shape
             X = X.expand(*torch.broadcast_shapes(X.shape[:-2], batch_shape), *X.shape[-2:])
