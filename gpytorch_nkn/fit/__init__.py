@@ -16,11 +16,7 @@ from gpytorch_nkn.fit.objective import (
     log_prior as log_prior,
     noisy_prior as noisy_prior,
 )
-from gpytorch_nkn.fit.parallel import (
-    WORKER_LOST as WORKER_LOST,
-    as_finished as as_finished,
-    is_lost as is_lost,
-)
+from gpytorch_nkn.fit.parallel import as_finished as as_finished, is_lost as is_lost
 from gpytorch_nkn.fit.result import (
     Fit as Fit,
     FitResult,

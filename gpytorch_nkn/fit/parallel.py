@@ -22,10 +22,7 @@ from threadpoolctl import threadpool_limits
 from gpytorch_nkn.fit.session import warn_user
 from gpytorch_nkn.settings import kernel_evaluation
 
-__all__ = ["WORKER_LOST", "as_finished", "is_lost"]
-
-#: Errors that backends raise for lost workers; :func:`is_lost` recognises Dask's and Ray's.
-WORKER_LOST = (BrokenExecutor, CancelledError)
+__all__ = ["as_finished", "is_lost"]
 
 _LOST_ELSEWHERE = (
     *("KilledWorker", "FutureCancelledError", "CommClosedError"),  # Dask's
@@ -54,7 +51,7 @@ def as_finished(
             ``None`` for no shared argument.
 
     Raises:
-        Exception: One of ``WORKER_LOST``, Dask's ``KilledWorker`` or Ray's ``RayActorError``, after
+        Exception: ``BrokenExecutor``, Dask's ``KilledWorker`` or Ray's ``RayActorError``, after
             several consecutive lost workers without a result.
     """
     is_alone = effective_n_jobs(n_jobs) == 1
@@ -105,7 +102,8 @@ def _results(jobs: Iterator[Any], n_jobs: int | None) -> Generator[tuple[int, An
 def is_lost(error: Exception) -> bool:
     """Return whether a backend raised the error because it lost a worker."""
     names = {base.__name__ for base in type(error).__mro__}
-    return isinstance(error, WORKER_LOST) or not names.isdisjoint(_LOST_ELSEWHERE)
+    is_usual = isinstance(error, BrokenExecutor | CancelledError)
+    return is_usual or not names.isdisjoint(_LOST_ELSEWHERE)
 
 
 def _call(

@@ -12,6 +12,7 @@ from botorch.fit import _fit_fallback_approximate
 from botorch.models import SingleTaskVariationalGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.posteriors import GPyTorchPosterior
 from botorch.settings import propagate_grads
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch import settings
@@ -261,18 +262,27 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         draws of the latent functions; average probabilities over this dimension.
 
         Raises:
-            NotImplementedError: The model has an ``outcome_transform`` and another likelihood.
+            NotImplementedError: The model has an ``outcome_transform`` that is not affine, or a
+                likelihood that is not Gaussian beside it.
         """
-        if hasattr(self, "outcome_transform"):
+        transform: Any = getattr(self, "outcome_transform", None)
+        if transform is not None:
             self._check_gaussian("predictive with an outcome_transform", "outcome_transform=None")
-            posterior: Any = self.posterior(X, observation_noise=True)
-            return posterior.distribution
         self.eval()
         inputs = self.transform_inputs(self._check_points(X))
         latent = self.model(inputs.unsqueeze(-3) if self.num_outputs > 1 else inputs)
         mean, variance = (softmax_rows(self.likelihood, v) for v in (latent.mean, latent.variance))
         alone = DiagLinearOperator(variance.flatten(len(latent.batch_shape)))
-        return self.likelihood(type(latent)(mean, alone))
+        outcome = self.likelihood(type(latent)(mean, alone))
+        if transform is None:
+            return outcome
+        posterior = transform.untransform_posterior(GPyTorchPosterior(outcome), X=X)
+        if not isinstance(posterior, GPyTorchPosterior):
+            raise NotImplementedError(
+                f"predictive needs an affine outcome_transform, got {type(transform).__name__}: "
+                "use posterior(X, observation_noise=True)."
+            )
+        return posterior.distribution
 
     def predict(self, X: Tensor, *, observation_noise: bool = False) -> tuple[Tensor, Tensor]:
         """Predict as in the base class; noise must be Gaussian."""

@@ -5,7 +5,7 @@ import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.input import Normalize
-from botorch.models.transforms.outcome import Standardize
+from botorch.models.transforms.outcome import Log, Standardize
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import (
     BernoulliLikelihood,
@@ -219,10 +219,16 @@ def test_any_likelihood_is_trained_and_predicts_outcomes(name, short_start):
 
 def test_predictions_of_outcomes_have_their_units_or_name_what_does():
     x = torch.rand(20, 2)
-    model = VariationalNKNGP(x, 100 + 10 * x[:, :1], structure="additive", inducing_points=5)
-    expected = model.posterior(x[:4], observation_noise=True)
-    torch.testing.assert_close(model.predictive(x[:4]).mean, expected.mean[:, 0])
-    torch.testing.assert_close(model.predictive(x[:4]).variance, expected.variance[:, 0])
+    y, options = 100 + 10 * x[:, :1], {"structure": "additive", "inducing_points": 5}
+    for noise in (None, torch.full_like(y, 4.0)):
+        model = VariationalNKNGP(x, y, train_Yvar=noise, **options)
+        expected, found = model.posterior(x[:4], observation_noise=True), model.predictive(x[:4])
+        torch.testing.assert_close(found.mean, expected.mean[:, 0])
+        torch.testing.assert_close(found.covariance_matrix, expected.variance[:, 0].diag())
+    model = VariationalNKNGP(x, y, outcome_transform=Log(), **options)
+    with pytest.raises(NotImplementedError, match="affine outcome_transform, got Log: use"):
+        model.predictive(x)
+    assert model.posterior(x, observation_noise=True).rsample().isfinite().all()
     model = of_likelihood("Student")
     with pytest.raises(NotImplementedError, match="got a StudentTLikelihood: use predictive"):
         model.predict(x, observation_noise=True)
