@@ -53,6 +53,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        import botorch  # noqa: F401  # else threads of xdist import it at once, for warnings
+
     if config.getoption("--uncompiled"):
         from gpytorch_nkn.kernels.evaluation import native
 
@@ -70,7 +73,7 @@ def pytest_configure(config):
 
 
 def device_of(config):
-    """The device of ``--device``; the process that distributes tests does without PyTorch."""
+    """The device of ``--device``."""
     from tests import devices
 
     return devices.check(config.getoption("--device"))
