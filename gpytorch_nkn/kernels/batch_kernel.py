@@ -64,7 +64,14 @@ class BatchKernel(Kernel):
         if "forward" in cls.__dict__:
             cls.forward = _by_columns(cls.forward)
 
-    def __call__(self, x1: Tensor, x2: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+    def __call__(
+        self,
+        x1: Tensor,
+        x2: Tensor | None = None,
+        diag: bool = False,
+        last_dim_is_batch: bool = False,
+        **params: Any,
+    ) -> Any:
         """Evaluate the kernel as in GPyTorch; convert integer inputs to the kernel's dtype."""
         if not x1.is_floating_point():
             x1 = x1.to(self.dtype)
@@ -72,7 +79,13 @@ class BatchKernel(Kernel):
             x2 = x2.to(self.dtype)
         if self.active_dims is None and x1.dim() > 1:
             check_columns(self, x1, self.ard_num_dims)
-        return super().__call__(x1, x2, *args, **kwargs)
+        if not diag:
+            return super().__call__(x1, x2, False, last_dim_is_batch, **params)
+        # GPyTorch would take the diagonal of values B x N if B equals N
+        left = _points(self, x1, self.ard_num_dims)
+        right = left if x2 is None or x2 is x1 else _points(self, x2, left.size(-1))
+        params["last_dim_is_batch"] = last_dim_is_batch
+        return super(Kernel, self).__call__(left, right, diag=True, **params)
 
     def expand_batch(self: K, *sizes: torch.Size | tuple[int, ...] | int) -> K:
         """Return a copy of the kernel and its sub-kernels with the given batch shape."""
@@ -109,7 +122,9 @@ class BatchKernel(Kernel):
 
         The start value is broadcast to ``shape``; with ``None`` the raw value starts at zero.
         """
-        self.register_parameter(f"raw_{name}", nn.Parameter(torch.zeros(shape)))
+        precise = isinstance(start, Tensor) and start.dtype == torch.float64
+        raw = torch.zeros(shape, dtype=torch.float64 if precise else None)
+        self.register_parameter(f"raw_{name}", nn.Parameter(raw))
         if positive:
             self.register_constraint(f"raw_{name}", Positive())
         if start is None:
@@ -142,6 +157,14 @@ def check_columns(kernel: Kernel, x: Tensor, number: int | None) -> None:
             f"{type(kernel).__name__} needs {number} input columns, got inputs of shape "
             f"{tuple(x.shape)}: create it for {x.size(-1)}, or select columns by active_dims."
         )
+
+
+def _points(kernel: Kernel, x: Tensor, number: int | None) -> Tensor:
+    """Return the columns of inputs ``... x N x D`` or ``N`` that a kernel selects."""
+    x = x.unsqueeze(-1) if x.dim() == 1 else x
+    x = x if kernel.active_dims is None else x.index_select(-1, kernel.active_dims)
+    check_columns(kernel, x, number)
+    return x
 
 
 def least_columns(kernel: Kernel) -> int:
@@ -193,9 +216,10 @@ def _by_columns(forward: Callable[..., Any]) -> Callable[..., Any]:
                     f"{type(module).__name__} with active_dims or several lengthscales: create the "
                     "kernel for one column."
                 )
-        # columns become the first batch dimension, before the batch of the kernel
-        ones = (slice(None), *[None] * len(self.batch_shape))
-        left, right = (x.mT.unsqueeze(-1).movedim(-3, 0)[ones] for x in (x1, x2))
+        # columns become the first batch dimension, before the batches of the kernel and the inputs
+        most = max(len(self.batch_shape) + 2, x1.dim(), x2.dim())
+        padded = (x[(None,) * (most - x.dim())] for x in (x1, x2))
+        left, right = (x.mT.unsqueeze(-1).movedim(-3, 0) for x in padded)
         values = to_dense(forward(self, left, right, diag=diag, **params))
         return values.movedim(0, -2 if diag else -3)
 

@@ -204,7 +204,7 @@ def _checked_anchors(anchors: Tensor) -> Tensor:
 def _factor_kernel(anchors: Tensor) -> RBFKernel:
     """Return an RBF kernel with lengthscales of ``sqrt(D)`` standard deviations of the anchors."""
     std = anchors.std(-2, keepdim=True, correction=0)
-    std = torch.where(std > 1e-6 * anchors.abs().amax(), std, 1.0)
+    std = torch.where(std > 1e-6 * anchors.abs().amax(-2, keepdim=True), std, 1.0)
     kernel = RBFKernel(ard_num_dims=anchors.size(-1), batch_shape=anchors.shape[:-2]).to(anchors)
     kernel.lengthscale = math.sqrt(anchors.size(-1)) * std  # ... x 1 x D
     kernel.raw_lengthscale.requires_grad_(False)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 __all__ = [
     "are_same",
+    "center_of",
     "cosine_of",
     "differentiable_distances",
     "distances",
@@ -32,13 +33,25 @@ def squared_distances(x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
         return (x1 - x2).square().sum(-1)
     if x1.size(-1) == 1:
         return (x1 - x2.mT).square()
-    center = x1.mean(-2, keepdim=True).detach()  # avoids cancellation between large squares
+    center = center_of(x1)  # avoids cancellation between large squares
     x1, x2 = x1 - center, x2 - center
     norms = x1.square().sum(-1, keepdim=True) + x2.square().sum(-1, keepdim=True).mT
     square = norms - 2 * x1 @ x2.mT
     value, size = square.detach(), norms.detach()
     rounding = 2 * torch.finfo(value.dtype).eps * x1.size(-1) ** 0.5 * size
     return square - value.masked_fill(value >= rounding, 0.0)
+
+
+def center_of(x: Tensor) -> Tensor:
+    """Return the medians ``... x 1 x D`` of the columns over at most 31 rows.
+
+    With a mean, one outlier or NaN would spoil all distances in float32.
+    """
+    rows = x.detach()[..., :: max(1, x.size(-2) // 16), :]
+    if rows.size(-2) < 2:
+        return rows.sum(-2, keepdim=True)
+    ordered = rows.sort(-2).values
+    return ordered[..., ordered.size(-2) // 2, None, :]
 
 
 def distances(x1: Tensor, x2: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from gpytorch_nkn.kernels.distances import cosine_of, distances, matern32_of, matern52_of
+from gpytorch_nkn.kernels.distances import center_of, cosine_of, distances, matern32_of, matern52_of
 from gpytorch_nkn.kernels.formula import Formula, stationary
 
 __all__ = ["COSINE", "LINEAR", "MATERN", "PERIODIC", "RATIONAL_QUADRATIC", "RBF", "linear", "wrap"]
@@ -44,7 +44,7 @@ def wrap(
     Squared distances of points are ``4 sum sin^2(pi (x - x') / p) / l``.
     """
     rate, radius = 2 * math.pi / period, lengthscale.rsqrt()
-    center = x1.mean(-2, keepdim=True).detach()
+    center = center_of(x1)
 
     def point(x: Tensor) -> Tensor:
         angle = (x - center) * rate

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gpytorch_nkn.kernels.distances import squared_distances
+from gpytorch_nkn.kernels.distances import center_of, squared_distances
 from gpytorch_nkn.kernels.formula import Formula
 from gpytorch_nkn.kernels.formula_kernel import FormulaKernel
 
@@ -16,7 +16,7 @@ __all__ = ["SpectralComponentKernel"]
 
 def _values(x1: Tensor, x2: Tensor, lengthscale: Tensor, frequency: Tensor) -> Tensor:
     # centre the inputs to avoid cancellation between large phases
-    center = x1.mean(-2, keepdim=True).detach()
+    center = center_of(x1)
     left, right = ((x - center) / lengthscale for x in (x1, x2))
     phases1, phases2 = (((x - center) * frequency).sum(-1, keepdim=True) for x in (x1, x2))
     return (-0.5 * squared_distances(left, right)).exp() * (phases1 - phases2.mT).cos()

@@ -162,6 +162,8 @@ def check_batch_shapes(s):
         of_wide = dense(batched, wide)  # a further batch dimension of the inputs
         rectangle = dense(batched, s.x1, s.x2)
         diagonal = to_tensor(batched(s.x1, diag=True))
+        few = to_tensor(batched(s.x1[: shape[-1]], diag=True))  # as many points as kernels
+        close(few, diagonal[..., : few.size(-1)], "diag=True of few points")
         for index in ENTRIES[shape] if s.thorough else ENTRIES[shape][:2]:
             take_entry(single, batched, index)
             expected = dense(single, s.x1)
@@ -493,17 +495,17 @@ def check_copies(s):
 
 def check_columns_alone(s):
     """With ``last_dim_is_batch``, a kernel has the values of each column alone, or an error."""
-    for kernel in (s.kernel, s.batched(2)):
-        for diag in (False, True):
-            try:
-                with warnings.catch_warnings():
-                    warnings.filterwarnings("ignore", ".*last_dim_is_batch", DeprecationWarning)
-                    values = to_tensor(kernel(s.x1, diag=diag, last_dim_is_batch=True))
-            except (ValueError, RuntimeError):  # a kernel for several columns
-                continue
-            for column in range(s.x1.size(-1)):
-                alone = to_tensor(kernel(s.x1[:, [column]], diag=diag))
-                close(values.select(-2 if diag else -3, column), alone, f"column {column}")
+    inputs = s.x1, torch.stack([s.x1, s.x1.flip(0)]), s.x1[: s.x1.size(-1)]
+    for kernel, x, diag in itertools.product((s.kernel, s.batched(2)), inputs, (False, True)):
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", ".*last_dim_is_batch", DeprecationWarning)
+                values = to_tensor(kernel(x, diag=diag, last_dim_is_batch=True))
+        except ValueError:  # a kernel for several columns
+            continue
+        for column in range(x.size(-1)):
+            alone = to_tensor(kernel(x[..., [column]], diag=diag))
+            close(values.select(-2 if diag else -3, column), alone, f"column {column}")
 
 
 def check_algebra(s):

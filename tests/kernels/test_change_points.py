@@ -87,6 +87,13 @@ def test_parts_see_their_own_columns_and_change_along_another():
     torch.testing.assert_close(kernel(x).to_dense(), expected)
 
 
+def test_float64_times_keep_their_digits_under_the_default_dtype_float32():
+    torch.set_default_dtype(torch.float32)
+    time = torch.tensor(1.7e9 + 13, dtype=torch.float64)
+    steps = StepKernel(location=time), ChangePointKernel(RBFKernel(), RBFKernel(), location=time)
+    assert all(kernel.double().location == time for kernel in steps)
+
+
 def test_bad_arguments():
     with pytest.raises(ValueError, match="side must be 'before' or 'after', got 'left'"):
         StepKernel("left")

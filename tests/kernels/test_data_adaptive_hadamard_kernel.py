@@ -85,8 +85,8 @@ def test_start_values_are_the_same_every_time_and_leave_random_numbers_alone():
 
 
 def test_default_factor_kernel_has_root_of_columns_times_deviations_of_the_anchors():
-    anchors = torch.tensor([[0.0, 5.0, 10.0], [2.0, 5.0, 40.0]])
-    expected = math.sqrt(3) * torch.tensor([[1.0, 1.0, 15.0]])  # 1 for the constant column
+    anchors = torch.tensor([[0.0, 5.0, 10.0], [2e-6, 5.0, 40.0]])
+    expected = math.sqrt(3) * torch.tensor([[1e-6, 1.0, 15.0]])  # 1 for the constant column
     fixed = make(3, anchors=anchors).factor_kernel
     torch.testing.assert_close(fixed.lengthscale, expected)
     assert not fixed.raw_lengthscale.requires_grad and list(fixed.named_priors()) == []

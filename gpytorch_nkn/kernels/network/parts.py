@@ -61,6 +61,10 @@ def kernel_values(
         if values is not None:
             return values * scale
     if type(inner) not in (AdditiveKernel, ProductKernel):
+        if diag:  # GPyTorch would take the diagonal of values B x N if B equals N
+            least, same = len(kernel.batch_shape) + 2, x1 is x2
+            x1, x2 = (x[(None,) * max(0, least - x.dim())] for x in (x1, x2))
+            x2 = x1 if same else x2
         other = None if x1 is x2 else x2  # GPyTorch's convention for equal inputs
         with lazily_evaluate_kernels(False), differentiable_distances(kernel, x1, x2):
             shared = any(isinstance(m, _SHARING_KERNELS) for m in kernel.modules())

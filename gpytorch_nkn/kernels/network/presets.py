@@ -20,6 +20,7 @@ from gpytorch.kernels import (
 
 from gpytorch_nkn.kernels.categorical_kernel import CategoricalKernel, categorical_columns
 from gpytorch_nkn.kernels.network.convex_weights import convex_weights
+from gpytorch_nkn.kernels.network.parts import kernel_values
 from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
 from gpytorch_nkn.layers import (
     PAPER_WIRING,
@@ -380,7 +381,8 @@ def _start_near_sum(
     which halves the number of evaluations in a fit.
     """
     x = torch.tensor([[0.0], [_EDGE]]).expand(-1, input_dim)
-    first = torch.stack([kernel(x, diag=True) for kernel in primitives], -2)  # ... x P x 2
+    parts = [kernel_values(kernel, x, x, diag=True) for kernel in primitives]
+    first = torch.stack(parts, -2)  # ... x P x 2
     values = first
     for number, layer in enumerate(layers):
         if skip and number == len(layers) - 1:
