@@ -77,6 +77,9 @@ def test_palettes_and_other_modes_become_gray_or_colour(tmp_path):
     palette.save(tmp_path / "hole.png", transparency=3)
     transparent = read_image(tmp_path / "hole.png").transparent
     np.testing.assert_array_equal(transparent, np.asarray(palette) == 3)
+    deep = np.arange(24, dtype=np.uint16).reshape(4, 6) * 1234
+    Image.fromarray(deep).save(tmp_path / "deep.png", transparency=2468)
+    np.testing.assert_array_equal(read_image(tmp_path / "deep.png").transparent, deep == 2468)
     bits = draw(4, 6) > 127
     Image.fromarray(bits).save(tmp_path / "bits.png")
     np.testing.assert_array_equal(read_image(tmp_path / "bits.png").values, bits)

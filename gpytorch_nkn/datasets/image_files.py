@@ -29,12 +29,14 @@ class ImageFile:
         pixels: Integers of the file, ``H x W`` or ``H x W x C``.
         has_opacity: Whether the last channel is the opacity.
         notices: Information that was lost while reading, one sentence each.
+        clear: Value of the fully transparent pixels of a gray image without opacity, if any.
     """
 
     name: str
     pixels: np.ndarray
     has_opacity: bool = False
     notices: tuple[str, ...] = ()
+    clear: int | None = None
 
     @property
     def bits(self) -> int:
@@ -54,6 +56,8 @@ class ImageFile:
         """Booleans ``H x W``, true where a pixel is fully transparent."""
         if self.has_opacity:
             return self.pixels[..., -1] == 0
+        if self.clear is not None:
+            return self.pixels == self.clear
         return np.zeros(self.pixels.shape[:2], dtype=bool)
 
     def save_filled(self, path: str | os.PathLike, values: np.ndarray, mask: np.ndarray) -> None:
@@ -110,7 +114,8 @@ def _as_integers(path: Path, image: Image.Image, notices: tuple[str, ...]) -> Im
         numbers = np.asarray(image)
         if numbers.min() < 0 or numbers.max() > 65535:
             raise ValueError(f"{path} must have 8 or 16 bits per channel, got 32.")
-        return ImageFile(path.stem, numbers.astype(np.uint16), False, notices)
+        clear = image.info.get("transparency")
+        return ImageFile(path.stem, numbers.astype(np.uint16), False, notices, clear)
     if image.mode not in _MODES or (image.has_transparency_data and "A" not in image.mode):
         gray = image.mode in ("1", "L")
         image = image.convert(("L" if gray else "RGB") + "A" * image.has_transparency_data)

@@ -476,7 +476,10 @@ def _check_noise(
     """Return known noise variances ``C x n_1 x ...``, 0 at missing cells; None if all are 0."""
     if noise_variance is None:
         return None
-    noise: np.ndarray = np.ma.filled(_array(noise_variance), np.nan)
+    given = _array(noise_variance)
+    noise: np.ndarray = np.ma.filled(
+        given.astype(float) if given.dtype.kind in "iu" else given, np.nan
+    )
     if channel_axis is not None and noise.ndim == values.ndim:
         noise = np.moveaxis(noise, channel_axis, 0)
     if noise.dtype.kind not in "fiu" or noise.shape not in ((), values.shape, values.shape[1:]):

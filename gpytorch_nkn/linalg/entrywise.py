@@ -138,6 +138,8 @@ def elements(
 def gathered(gradients: Sequence[Gradients], batch_shape: torch.Size) -> Gradients:
     """Stack gradients ``E`` of batch elements into gradients ``... x E`` of the batch."""
     return [
-        None if parts[0] is None else torch.stack(parts).view(*batch_shape, *parts[0].shape)
+        None
+        if any(part is None for part in parts)
+        else torch.stack(parts).view(*batch_shape, *parts[0].shape)
         for parts in zip(*gradients, strict=True)
     ]

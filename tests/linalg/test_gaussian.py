@@ -98,6 +98,9 @@ def test_a_bad_element_gets_infinity_and_does_not_disturb_the_others(broken):
     wanted = torch.autograd.grad(expected, sources[:-1])
     torch.testing.assert_close(found[:-1], wanted)
     assert (found[-1][1] == 0).all()
+    matrix.scale.requires_grad_(False)
+    value = entrywise_negative_log_likelihood(matrix, residual, noise)
+    torch.testing.assert_close(torch.autograd.grad(value[0], sources[0])[0], found[0])
 
 
 @pytest.mark.parametrize("entrywise", [True, False])
