@@ -105,7 +105,7 @@ def project_box_hyperplane(point: np.ndarray, signs: np.ndarray, upper: np.ndarr
     The point is ``u(t) = clip(point - t signs, 0, upper)`` for the root ``t`` of ``signs' u(t)``, a
     decreasing piecewise linear function. (The paper's alternating projections end at other points.)
     """
-    reach = float(np.abs(point).max() + upper.max())
+    reach = float(np.abs(point).max(initial=0.0) + upper.max(initial=0.0))
     root = brentq(
         lambda t: signs @ np.clip(point - t * signs, 0.0, upper), -reach, reach, xtol=1e-15
     )

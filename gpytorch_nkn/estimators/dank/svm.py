@@ -44,8 +44,8 @@ def _solve(gram: np.ndarray, block: Block, tol: float, steps: int) -> tuple[np.n
     count, targets, machine = block.count, block.targets, SVC()
     if block.epsilon is not None:
         machine, tol = SVR(epsilon=block.epsilon), tol * (float(np.std(targets)) or 1.0)
-    elif np.ptp(targets) == 0.0:  # only one class
-        return np.zeros(count), targets[0]
+    elif not count or np.ptp(targets) == 0.0:  # rows of at most one class
+        return np.zeros(count), targets[0] if count else 0.0
     if count < len(gram):
         rows = block.rows[:count]
         gram = gram[np.ix_(rows, rows)]

@@ -48,6 +48,18 @@ def test_svm_is_that_of_the_learned_kernel(classes, n_clusters):
     assert model.eta_ == 0.05 and hasattr(model, "factor_") == (n_clusters == 1)
 
 
+@pytest.mark.parametrize("n_clusters", [2, 3])
+def test_clusters_may_lack_classes(n_clusters):
+    X, _ = rows()
+    labels = np.arange(90) % 3  # one in each group
+    options = {**OPTIONS, "n_clusters": n_clusters, "eta": "cv", "relevance": None}
+    model, exact = DANKClassifier(**options).fit(X, labels), SVC(C=3.0, gamma=1.0).fit(X, labels)
+    assert len(model.cv_results_) == 6 and model.score(X, labels) == 1.0
+    if n_clusters == 3:  # without two classes F is one
+        values = model.decision_function(X), exact.decision_function(X)
+        np.testing.assert_allclose(*values, atol=5e-3)
+
+
 @pytest.mark.parametrize("eta", [0.02, "norm"])
 def test_factors_are_inside_clusters_only_and_the_kernel_is_semi_definite(eta):
     X, y = rows(90 if eta == 0.02 else 300)
