@@ -424,6 +424,12 @@ def test_snake_case_keeps_acronyms_together():
     assert [snake_case(name) for name in names] == expected
 
 
+def test_warnings_are_filtered_only_where_a_dependency_leaves_no_other_way():
+    """Filters act on all threads."""
+    found = {path.name for path in FILES if "catch_warnings" in path.read_text("utf-8")}
+    assert found == {"common.py", "initial_conditions.py", "inpaint_grid.py"}
+
+
 def test_only_warnings_of_the_package_are_errors():
     with pytest.raises(UserWarning, match="ours"):
         warnings.warn_explicit("ours", UserWarning, "a.py", 1, module=f"{PACKAGE}.kernels.a")

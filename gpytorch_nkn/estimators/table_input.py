@@ -27,6 +27,7 @@ __all__ = [
     "offset_and_scale",
     "per_row",
     "scaled_variance",
+    "stratified_folds",
     "varying",
     "warn_of_copies",
 ]
@@ -123,6 +124,19 @@ def encode_classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if len(classes) < 2:
         raise ValueError(f"y must have at least 2 classes, got 1 class: {classes.tolist()}.")
     return classes, codes
+
+
+def stratified_folds(
+    codes: np.ndarray, number: int, random: np.random.RandomState
+) -> list[np.ndarray]:
+    """Return the row indices of ``number`` random folds, with nearly equal parts of every class.
+
+    Unlike ``StratifiedKFold``, it does not warn of rare classes; a filter of this warning would act
+    on all threads.
+    """
+    order = random.permutation(len(codes))
+    order = order[np.argsort(codes[order], kind="stable")]
+    return [np.sort(order[fold::number]) for fold in range(number)]
 
 
 def numbers_of(column: pd.Series) -> np.ndarray:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import KFold, StratifiedKFold
 from torch import Tensor
 
 from gpytorch_nkn.estimators.askl.askl_network import LOSSES, SpectralNetwork
 from gpytorch_nkn.estimators.askl.askl_training import Objective, Trainer
 from gpytorch_nkn.estimators.askl.leave_one_out import leave_one_out_ridge
+from gpytorch_nkn.estimators.table_input import stratified_folds
 from gpytorch_nkn.fit import Session, warn_user
 
 __all__ = ["Outcome", "Selection", "SpectralTask", "doubling_cycles", "held_out_parts"]
@@ -49,11 +47,9 @@ def held_out_parts(
     """
     splits = int(np.clip(count // 1000, 5, 10))
     number = 1 if count >= 1000 else 3 if count >= 600 else 5
-    stratified = labels is not None and np.bincount(labels).max() >= splits
-    splitter = (StratifiedKFold if stratified else KFold)(splits, shuffle=True, random_state=rng)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The least populated class", UserWarning)
-        return list(islice(splitter.split(np.empty((count, 0)), labels), number))
+    codes = np.zeros(count) if labels is None else labels
+    folds = stratified_folds(codes, splits, rng)[:number]
+    return [(np.setdiff1d(np.arange(count), held_out), held_out) for held_out in folds]
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any, Literal
 
 import numpy as np
 from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
-from sklearn.model_selection import RepeatedStratifiedKFold
 from sklearn.utils.class_weight import compute_class_weight
 
 from gpytorch_nkn.estimators.dank.dank_base import FOLDS, BaseDANK
 from gpytorch_nkn.estimators.dank.dank_selection import Fold, Path
 from gpytorch_nkn.estimators.dank.dual import Block, classification_blocks
-from gpytorch_nkn.estimators.table_input import encode_classes
+from gpytorch_nkn.estimators.table_input import encode_classes, stratified_folds
 
 __all__ = ["DANKClassifier"]
 
@@ -130,12 +128,9 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
             return []
         # The only row of a class is never held out.
         rows = np.flatnonzero(counts[target] > 1)
-        splitter = RepeatedStratifiedKFold(
-            n_splits=count, n_repeats=_REPEATS, random_state=self._random()
-        )
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The least populated class", UserWarning)
-            held_out = [rows[test] for _, test in splitter.split(rows, target[rows])]
+        random = self._random()
+        folds = [stratified_folds(target[rows], count, random) for _ in range(_REPEATS)]
+        held_out = [rows[fold] for fold in chain(*folds)]
         return [(np.setdiff1d(np.arange(len(target)), test), test) for test in held_out]
 
     def _sample(self, target: np.ndarray, size: int) -> np.ndarray:

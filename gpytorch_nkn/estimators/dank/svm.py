@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from sklearn import config_context
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, SVR
 
 from gpytorch_nkn.estimators.dank.dual import Block, DualProblem, maximize
@@ -51,12 +49,10 @@ def _solve(gram: np.ndarray, block: Block, tol: float, steps: int) -> tuple[np.n
         gram = gram[np.ix_(rows, rows)]
     machine.random_state = 0  # avoids NumPy's global random state
     machine.set_params(kernel="precomputed", tol=tol, cache_size=_CACHE, max_iter=steps)
+    # A filter of the warning that the limit of steps was reached would act on all threads.
+    machine._warn_from_fit_status = lambda: None
     # Skip validation, which takes longer than training a small SVM.
-    with (
-        config_context(assume_finite=True, skip_parameter_validation=True),
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with config_context(assume_finite=True, skip_parameter_validation=True):
         machine.fit(gram, targets, sample_weight=block.upper[:count])
     signed = np.zeros(count)
     signed[machine.support_] = machine.dual_coef_[0]

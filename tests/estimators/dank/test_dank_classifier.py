@@ -116,7 +116,7 @@ def test_learned_kernel_written_out(classes):
 def test_joint_matrix_is_positive_semi_definite_and_values_are_free_of_the_batch(relevance):
     X, y = rows(80, columns=4)
     new = np.random.default_rng(1).normal(size=(60, 4)) * 2
-    model = classifier(eta=0.01, relevance=relevance, C=10.0).fit(X, y)
+    model = classifier(eta=0.01, relevance=relevance, C=10.0, random_state=1).fit(X, y)
     assert (model.relevance_kernel_ is None) == (relevance is None)
     together = np.vstack([X, new, X[:5]])
     gram = model.learned_kernel(together)
