@@ -14,6 +14,7 @@ from gpytorch_nkn.plotting.style import (
     GRAY,
     ORANGE,
     as_array,
+    as_numpy,
     as_vectors,
     draw_interval,
     draw_points,
@@ -47,7 +48,8 @@ def plot_forecast(
 
     Args:
         ax: Axes to draw on.
-        x: Times ``M`` of the forecast, numbers or ``datetime64``, sorted.
+        x: Times ``M`` of the forecast, numbers or dates, sorted. Dates with a time zone are drawn
+            as local times.
         mean: Means or medians ``M``.
         lower: Lower ends ``M`` of the prediction interval, or ``L x M`` of several intervals.
         upper: Upper ends, of the same shape.
@@ -90,7 +92,7 @@ def plot_forecast(
     draw_points(ax, train_x, train_y, color=GRAY, label="training data", front=True)
     boundary = train_x.max()
     if test is not None:
-        test_x, test_y = (np.asarray(values) for values in test)
+        test_x, test_y = (as_numpy(values) for values in test)
         draw_points(ax, test_x, test_y, color=ORANGE, label="held-out data", front=True)
         if test_x.size and test_x.min() > boundary:
             boundary = boundary + (test_x.min() - boundary) / 2

@@ -22,6 +22,7 @@ __all__ = [
     "add_bar",
     "as_array",
     "as_list_of_axes",
+    "as_numpy",
     "as_vectors",
     "draw_curve",
     "draw_interval",
@@ -51,9 +52,7 @@ def as_array(
 
     An empty ``shape`` permits any shape with ``ndim`` dimensions.
     """
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu().numpy()
-    array = np.asarray(values)
+    array = as_numpy(values)
     if array.dtype.kind not in "biufM":
         raise TypeError(f"{name} must hold real numbers or dates, got dtype {array.dtype}.")
     if shape and array.shape != shape:
@@ -65,6 +64,25 @@ def as_array(
     if finite and bad.any():
         raise ValueError(f"{name} must be finite, got {int(bad.sum())} values that are not.")
     return array if array.dtype.kind in "fM" else array.astype(float)
+
+
+def as_numpy(values: Any) -> np.ndarray:
+    """Convert an array, a tensor or a list to a NumPy array, and its dates to ``datetime64``.
+
+    Dates with a time zone become local times, and periods become their starts.
+    """
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu().numpy()
+    array = np.asarray(values)
+    if array.dtype == object and array.size:
+        import pandas as pd
+
+        kind, flat = pd.api.types.infer_dtype(array.ravel()), array.ravel()
+        if kind == "period":
+            array = pd.PeriodIndex(flat).to_timestamp().to_numpy().reshape(array.shape)
+        elif kind in ("date", "datetime", "datetime64"):
+            array = pd.DatetimeIndex(flat).tz_localize(None).to_numpy().reshape(array.shape)
+    return array
 
 
 def as_vectors(**named: Any) -> list[np.ndarray]:
@@ -196,8 +214,10 @@ def size_in_points(ax: Axes) -> tuple[float, float]:
 
 def finish(ax: Axes, x_label: str, y_label: str) -> None:
     """Set axis labels, and write ticks without an offset, which would overlap the legend."""
+    from matplotlib.ticker import ScalarFormatter
+
     ax.set(xlabel=x_label, ylabel=y_label)
-    if ax.get_yscale() == "linear":
+    if ax.get_yscale() == "linear" and isinstance(ax.yaxis.get_major_formatter(), ScalarFormatter):
         ax.ticklabel_format(axis="y", useOffset=False, style="plain")
 
 

@@ -78,6 +78,7 @@ def test_what_is_drawn_lies_in_the_axes_that_were_given(make_axes, no_overlap, n
     for ax in np.ravel(axes):
         assert ax.has_data()
     no_overlap(np.ravel(axes)[0].figure)
+    draw(name, axes)  # again, such as for another model
 
 
 @BY_NAME

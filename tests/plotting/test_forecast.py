@@ -1,5 +1,8 @@
 import numpy as np
+import pandas as pd
 import pytest
+import torch
+from matplotlib.dates import date2num
 from matplotlib.figure import Figure
 
 from gpytorch_nkn.plotting import plot_forecast
@@ -33,10 +36,18 @@ def test_returns_the_axes_with_every_part_and_labels(ax):
     assert band.get_datalim(ax.transData).y1 == pytest.approx(1 + np.sin(np.arange(30, 40)).max())
 
 
-def test_boundary_stands_between_training_and_held_out_data(ax):
-    x = np.arange(40.0)
-    draw(ax, x, test=(x[30:], np.ones(10)))
-    assert ax.get_lines()[-1].get_xdata() == pytest.approx([29.5, 29.5])
+DAYS = pd.date_range("2020-03-01", periods=40)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [np.arange(40.0), DAYS.tz_localize("Asia/Tokyo"), DAYS.to_period("D"), [*DAYS], [*DAYS.date]],
+    ids=["numbers", "zone", "periods", "timestamps", "dates"],
+)
+def test_boundary_stands_between_training_and_held_out_data(ax, x):
+    draw(ax, x, test=(x[30:], torch.ones(10, requires_grad=True)))
+    expected = 29.5 if isinstance(x, np.ndarray) else date2num(np.datetime64("2020-03-30T12"))
+    assert ax.get_lines()[-1].get_xdata(orig=False) == pytest.approx([expected, expected])
 
 
 @pytest.mark.parametrize("dates", [False, True])
