@@ -152,7 +152,10 @@ class NonStationarySpectralKernel(FeatureKernel):
 
     @frequencies.setter
     def frequencies(self, value: Tensor) -> None:
-        first, second = value.select(-3, 0), value.select(-3, -1)
+        expected = (2, self.num_features, self.input_dim)
+        if value.shape[-3:] != expected:  # initialize() would reshape transposed matrices
+            raise ValueError(f"frequencies must be ... x {expected}, got {tuple(value.shape)}.")
+        first, second = value.select(-3, 0), value.select(-3, 1)
         if not self.stationary:
             self.initialize(half_differences=(first - second) / 2)
         elif not torch.equal(first, second):

@@ -1,4 +1,5 @@
 import math
+import re
 
 import gpytorch
 import pytest
@@ -80,6 +81,10 @@ def test_pairs_can_be_set():
     pairs = torch.randn(3, 2, 4, 2)
     kernel.initialize(frequencies=pairs)
     torch.testing.assert_close(kernel.frequencies, pairs)
+    for wrong in (pairs.mT, pairs[0, :1], pairs[0, 0]):
+        shape = re.escape(str(tuple(wrong.shape)))
+        with pytest.raises(ValueError, match=rf"must be .* \(2, 4, 2\), got {shape}"):
+            kernel.frequencies = wrong
     one = NonStationarySpectralKernel(4, 2, stationary=True)
     one.frequencies = pairs[0, :1].expand(2, -1, -1)
     torch.testing.assert_close(one.mean_frequencies, pairs[0, 0])
