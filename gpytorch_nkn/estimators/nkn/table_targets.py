@@ -15,7 +15,7 @@ from torch import Tensor
 from gpytorch_nkn.averaging import PredictiveMixture, Transform, candidate_transforms
 from gpytorch_nkn.estimators.nkn.ensemble import Ensemble
 from gpytorch_nkn.estimators.nkn.table_models import train_structures
-from gpytorch_nkn.estimators.table_input import offset_and_scale, scaled_variance
+from gpytorch_nkn.estimators.table_input import is_constant, offset_and_scale, scaled_variance
 from gpytorch_nkn.fit import Recipe, Rows
 
 __all__ = ["Targets", "candidates", "choose_transform"]
@@ -43,7 +43,7 @@ class Targets:
         scaled = transform.forward(y)
         offset, scale = offset_and_scale(scaled)
         low, middle, high = np.quantile(scaled, [0.25, 0.5, 0.75]).tolist()
-        if robust and high > low:
+        if robust and not is_constant(np.array([low, high])):
             offset, scale = middle, (high - low) / _QUARTILES
         return cls(transform, offset, scale, float(scaled.min()), float(scaled.max()))
 

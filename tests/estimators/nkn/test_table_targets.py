@@ -36,6 +36,12 @@ def log_normal(center, width):
     return PredictiveMixture(np.ones(1), np.full((1, 3), center), np.full((1, 3), width), (LOG,))
 
 
+def test_quartiles_that_differ_by_rounding_errors_are_not_the_scale():
+    y = np.repeat([0.3, 0.1 + 0.2, 1.0, 2.0], [20, 20, 5, 5])
+    targets = Targets.of(y, Transform(), robust=True)
+    assert (targets.offset, targets.scale) == pytest.approx((y.mean(), y.std()))
+
+
 def test_moments_and_density_match_a_log_normal():
     truth = lognorm(0.4, scale=np.exp(1.2))
     targets = Targets(LOG, offset=1.0, scale=0.5, lowest=0.0, highest=2.5)
