@@ -91,13 +91,6 @@ def test_assigned_frequencies_are_ridge_regression():
     X, y = table()
     model = ASKLRegressor("SK", n_components=20, random_state=0).fit(X, y)
     assert model.n_iter_ == 0 and len(model.validation_scores_) == 1
-    features, scaled = model.features(X), (y - y.mean()) / y.std()
-    gaps = [
-        np.abs(y.mean() + y.std() * Ridge(alpha=200 * penalty).fit(features, scaled)
-               .predict(features) - model.predict(X)).max()
-        for penalty in 10 ** np.arange(-7, 1.1, 0.5)
-    ]  # fmt: skip
-    assert min(gaps) < 1e-3 * y.std() < max(gaps)
     X, y = rings(200)
     trained = regressor("SK", n_components=20, weight_penalty=1e-3, max_iter=700).fit(X, y)
     scaled = (y - y.mean()) / y.std()
@@ -189,8 +182,6 @@ def test_several_targets_are_learned_together():
     np.testing.assert_allclose(found[:, 0], truth, atol=0.4 * truth.std())
     np.testing.assert_allclose(found[:, 1], -1e3 * found[:, 0], rtol=0.02)
     np.testing.assert_allclose(found[:, 2], 7.0, atol=0.1)  # a constant one is predicted as such
-    outputs = model.features(new) @ model.feature_coef_ + model.intercept_
-    np.testing.assert_allclose(found, outputs, rtol=1e-6)
     assert regressor().fit(X, y[:, None]).predict(X).shape == (200, 1)
 
 

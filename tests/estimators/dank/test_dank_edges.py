@@ -56,8 +56,6 @@ def test_options_and_targets_that_do_not_suit_the_data_are_rejected(estimator, o
 )
 def test_kernels_that_are_none_are_rejected(estimator, kernel, error, match):
     with pytest.raises(error, match=match):
-        fitted(estimator, kernel=kernel, relevance=None, eta=1.0)
-    with pytest.raises(error):
         fitted(estimator, kernel=kernel)
 
 
