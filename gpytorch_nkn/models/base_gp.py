@@ -301,10 +301,10 @@ class BaseGP:
         chunk_size = max(1, _CHUNK_ENTRIES // self._chunk_width())
         means, variances = [], []
         X = self._check_points(X)
-        if not X.size(-2):
-            posterior = self.posterior(X, observation_noise=bool(observation_noise))
-            return posterior.mean, posterior.variance
         with evaluating(self):
+            if not X.size(-2):
+                posterior = self.posterior(X, observation_noise=bool(observation_noise))
+                return posterior.mean, posterior.variance
             batch_shape = () if is_ensemble(self) else self.batch_shape
             X = X.expand(*torch.broadcast_shapes(X.shape[:-2], batch_shape), *X.shape[-2:])
             for chunk in X.split(chunk_size, dim=-2):
@@ -385,7 +385,13 @@ class ExactModel(BaseGP):
         if noise is not None:
             check_noise(noise, Y.shape)
             kwargs["noise"] = noise.to(X)
+        self._make_caches(X)
         return super().condition_on_observations(X, Y.to(X), **kwargs)  # type: ignore[misc]
+
+    def _make_caches(self: Any, X: Tensor) -> None:
+        """Predict once if needed; in training mode, transforms would learn from new outcomes."""
+        if self.prediction_strategy is None:
+            self.posterior(X[..., :1, :])
 
     def get_fantasy_model(self: Any, inputs: Tensor, targets: Tensor, **kwargs: Any) -> Any:
         """Return a fantasy model as in GPyTorch; with ``noise``, it has known noise variances.

@@ -285,22 +285,23 @@ def check_noise(case: Case):
     model, points = case.model(), case.points(4)
     (mean, variance), noisy = moments(model, points), moments(model, points, observation_noise=True)
     torch.testing.assert_close(noisy[0], mean)
-    if not case.linear:  # noise is that of another scale
-        assert (noisy[1] > variance).all()
-        return
-    level = model.likelihood.noise.reshape(*mean.shape[:-2], 1, 1)
-    level = level * model.outcome_transform.stdvs.squeeze() ** 2
-    added = noisy[1] - variance
-    torch.testing.assert_close(added, level.expand_as(added), rtol=1e-4, atol=1e-6)
-    given = torch.full((4, 1), 0.2)
-    if case.cls is VariationalNKNGP:
-        with pytest.raises(NotImplementedError, match="True or False for a VariationalNKNGP"):
-            model.posterior(points, observation_noise=given[:1])
-    else:
-        added = moments(model, points, observation_noise=given)[1] - variance
-        expected = 0.2 * model.outcome_transform.stdvs.squeeze() ** 2
-        torch.testing.assert_close(added, expected.expand_as(added), rtol=1e-4, atol=1e-6)
-    if case.known_noise:
+    transform = getattr(model, "common_transform", model.outcome_transform)  # without warps
+    unit = transform.stdvs.squeeze() ** 2
+    if case.linear:  # else the learned noise is that of another scale
+        level = model.likelihood.noise.reshape(*mean.shape[:-2], 1, 1) * unit
+        added = noisy[1] - variance
+        torch.testing.assert_close(added, level.expand_as(added), rtol=1e-4, atol=1e-6)
+    for points in (points, case.points(case.members or 3, 4), case.points(2, 3, 4)):
+        given = 0.1 + torch.rand(*points.shape[:-1], 1)
+        if case.cls is VariationalNKNGP:
+            with pytest.raises(NotImplementedError, match="True or False for a VariationalNKNGP"):
+                model.posterior(points, observation_noise=given)
+            continue
+        before, after = moments(model, points)[1], moments(model, points, observation_noise=given)
+        given = given if case.members is None else given.unsqueeze(-3)
+        added = (given * unit).expand_as(before)
+        torch.testing.assert_close(after[1] - before, added, rtol=1e-4, atol=1e-6)
+    if case.known_noise and case.linear:
         inputs, y = case.data()
         known = 0.1 + torch.rand(y.shape)
         model = case.make(inputs, y, train_Yvar=known).eval()
@@ -520,8 +521,9 @@ def check_predict(case: Case):
     torch.testing.assert_close(torch.cat([*batch], -2), model.predict(points[:4])[0])
     model.train().likelihood.training = False
     before = [part.training for part in model.modules()]
-    model.predict(points)
-    assert [part.training for part in model.modules()] == before
+    for some in (points, points[: case.cls is NKNMultiTaskGP]):
+        model.predict(some)
+        assert [part.training for part in model.modules()] == before
 
 
 def check_lists(case: Case):
@@ -915,6 +917,9 @@ def check_conditioning(case: Case):
     assert (new > mean + 1).all()
     still, _ = moments(model, points)
     torch.testing.assert_close(still, mean)
+    unused = case.model().train()  # its outcome transform learns from outcomes
+    unused.condition_on_observations(points, high, noise=0.1 * high)
+    torch.testing.assert_close(moments(unused, points)[0], mean)
     outputs = 2 if case.outputs else 1
     model = case.model(outputs, outcome_transform=None)
     inputs, y = case.data(outputs)

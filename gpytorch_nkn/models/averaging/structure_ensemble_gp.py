@@ -379,12 +379,16 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
         self.set_member_values(self.part_values[members])
         if (warp := self._member_warp) is not None:
             warp.warps.copy_(self.warps[members])
-            warps = warp.warps.unsqueeze(-2)
-            ExactGP.set_train_data(self, targets=warped(y, warps), strict=False)
-            if noise is not None:
-                self.likelihood.noise_covar.noise = noise * warp_slope(y, warps).square()
+            self._set_warped(y, noise, warp.warps)
         mode = self.training
         self.train().train(mode)  # clears caches of the previous members
+
+    def _set_warped(self, y: Tensor, noise: Tensor | None, warps: Tensor) -> None:
+        """Set targets and known noise ``... x N``, on ``common_data``'s scale, under new warps."""
+        warps = warps.to(y).unsqueeze(-2)
+        ExactGP.set_train_data(self, targets=warped(y, warps), strict=False)
+        if noise is not None:
+            self.likelihood.noise_covar.noise = noise * warp_slope(y, warps).square()
 
     def structure_values(self) -> Tensor:
         """Return raw values ``K x P`` of the ``member_parameters`` of each structure.
@@ -405,6 +409,10 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
         values = state_dict.get(f"{prefix}part_values")
         if values is not None and values.shape[:1] == self.part_values.shape[:1]:
             self.part_values = self.part_values.new_empty(values.shape)  # means may be replaced
+        warp, warps = self._member_warp, state_dict.get(f"{prefix}outcome_transform.warps")
+        if warp is not None and warps is not None and warps.shape == warp.warps.shape:
+            _, y, noise = self.common_data()
+            self._set_warped(y, noise, warps)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def eval(self) -> Self:
@@ -438,14 +446,18 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
     ) -> GaussianMixturePosterior:
         """Return the mixture ``... x members x q x 1`` of posteriors at inputs ``... x q x D``.
 
-        Arguments are as in BoTorch; a ``posterior_transform`` must give Gaussian posteriors.
+        Arguments are as in BoTorch; a ``posterior_transform`` must give Gaussian posteriors. Noise
+        variances ``... x q x 1`` or ``... x members x q x 1`` are on the scale of ``common_data``.
 
         Raises:
             NotImplementedError: A transformed posterior is not Gaussian, or the caller is an
                 acquisition function of BoTorch that does not average over the members.
         """
         _check_callers()
-        X = self._check_points(X).unsqueeze(MCMC_DIM)
+        X = self._check_points(X)
+        if isinstance(observation_noise, Tensor):
+            observation_noise = _with_members(observation_noise, X)
+        X = X.unsqueeze(MCMC_DIM)
         posterior = super().posterior(X, output_indices, observation_noise, posterior_transform)
         if not isinstance(posterior, GPyTorchPosterior):  # outcome_transform is linear
             raise NotImplementedError(
@@ -459,7 +471,6 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
         X: Tensor,
         Y: Tensor,
         noise: Tensor | None = None,
-        typical_noise: Tensor | None = None,
         **kwargs: Any,
     ) -> Self:
         """Return the ensemble with additional observations and the same parameters.
@@ -468,9 +479,7 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
             X: Inputs ``... x q x D``, with a dimension of members only if ``Y`` has it.
             Y: Targets ``... x q x 1`` for all members, or ``... x members x q x 1``.
             noise: Noise variances of the shape of ``Y``, required if the training data have them.
-                As in BoTorch, they are on the scale of the transformed outcomes. With a dimension
-                of members, entries are on the scale of each member.
-            typical_noise: One noise variance on the scale of ``common_data``, instead of ``noise``.
+                As in BoTorch, they are on the scale of the transformed outcomes (``common_data``).
             **kwargs: As in BoTorch.
 
         Raises:
@@ -479,14 +488,11 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
         X = self._check_points(X, added=True)
         check_tensors(Y=Y)
         num_members = self.num_members
-        if typical_noise is not None:
-            noise = self._member_noise(Y, typical_noise)
+        if noise is not None:
+            check_noise(noise, Y.shape)
         if X.dim() == Y.dim() == 2:
             X = X.expand(num_members, *X.shape)
             Y = Y.expand(num_members, *Y.shape)
-            if noise is not None:
-                check_noise(noise, Y.shape[1:])
-                noise = self._member_noise(Y, noise)
         elif X.dim() < Y.dim():
             X = X.unsqueeze(MCMC_DIM).expand(*Y.shape[:-2], *X.shape[-2:])
         if X.dim() < 3 or X.size(MCMC_DIM) != num_members:
@@ -494,6 +500,9 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
                 f"X and Y must be q x d and q x 1, or Y ... x {num_members} x q x 1 with an "
                 f"entry for each member, got shapes {tuple(X.shape)} and {tuple(Y.shape)}."
             )
+        if noise is not None:
+            self._make_caches(X)
+            noise = self._member_noise(Y, noise)
         return cast(Self, super().condition_on_observations(X, Y, noise, **kwargs))
 
     def fantasize(
@@ -502,17 +511,17 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
         """Construct fantasies as in BoTorch; the members become an ordinary batch dimension.
 
         Look-ahead acquisition functions (``qKnowledgeGradient``) average over the members of this
-        model. Known noise variances are replaced by their mean on the scale of the targets.
+        model. Known noise variances are replaced by their mean on the scale of ``common_data``, as
+        is the scale of ``observation_noise``, ``... x q x 1`` or ``... x members x q x 1``.
 
         Raises:
             NotImplementedError: The caller treats members as points, as in ``posterior``.
         """
         _check_callers()
-        warp, noise = self._member_warp, self.common_data()[2]
-        if observation_noise is None and X.numel() and warp is not None and noise is not None:
-            means = warp(self.posterior(X).mean)[0].squeeze(-1)
-            observation_noise = self._warped_noise(means).unsqueeze(-1)
-            kwargs["typical_noise"] = noise.mean()  # one variance for all draws
+        if isinstance(observation_noise, Tensor):
+            observation_noise = _with_members(observation_noise, X)
+        elif observation_noise is None and (noise := self._mean_noise()) is not None:
+            observation_noise = noise[(None,) * (X.dim() + 1 - noise.dim())]
         model = super().fantasize(X, sampler, observation_noise=observation_noise, **kwargs)
         model._is_ensemble = False
         return model
@@ -521,18 +530,24 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
         self, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
     ) -> MultivariateNormal:
         """Add noise as in the base class; known variances are replaced by their mean."""
-        fixed = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
-        fixed = fixed and not hasattr(self.likelihood, "learned")
-        if observation_noise is True and fixed and self._member_warp is not None:
-            observation_noise = self._warped_noise(mvn.mean).unsqueeze(-1)
+        if (warp := self._member_warp) is not None:
+            if observation_noise is True and not hasattr(self.likelihood, "learned"):
+                mean_noise = self._mean_noise()
+                observation_noise = True if mean_noise is None else mean_noise
+            if isinstance(observation_noise, Tensor):
+                ratio = secant(mvn.mean, warp.warps.unsqueeze(-2))[1].unsqueeze(-1)
+                observation_noise = observation_noise / ratio.square()
         return super()._apply_noise(X, mvn, observation_noise)
 
-    def _warped_noise(self, means: Tensor) -> Tensor:
-        """Return the mean known noise as variances ``... x S x q`` on the members' scales."""
-        warp, noise = self._member_warp, self.common_data()[2]
-        assert warp is not None and noise is not None
-        _, ratio = secant(means, warp.warps.unsqueeze(-2))
-        return noise.mean() / ratio.square()
+    def _mean_noise(self) -> Tensor | None:
+        """Return mean known noise ``... x members x 1 x 1`` on the scale of ``common_data``."""
+        if not isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+            return None
+        noise, y = self.likelihood.noise_covar.noise, self.train_targets
+        if (warp := self._member_warp) is not None:
+            warps = warp.warps.unsqueeze(-2)
+            noise = noise / warp_slope(unwarped(y, warps), warps).square()
+        return noise.expand_as(y).mean(-1)[..., None, None]
 
     def _member_noise(self, Y: Tensor, noise: Tensor) -> Tensor:
         """Return noise variances for targets ``... x members x q x 1``, on the members' scales."""
@@ -562,6 +577,13 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
 
     def _values(self, x1: Tensor, x2: Tensor) -> Tensor:
         return self.covar_module.forward(x1, x2)
+
+
+def _with_members(noise: Tensor, X: Tensor) -> Tensor:
+    """Return noise variances with a dimension of members, for points ``... x q x D``."""
+    noise = noise.view(-1, 1) if noise.dim() < 2 else noise
+    noise = noise.unsqueeze(MCMC_DIM) if noise.dim() <= X.dim() else noise
+    return noise[(None,) * (X.dim() + 1 - noise.dim())]
 
 
 def _check_callers() -> None:

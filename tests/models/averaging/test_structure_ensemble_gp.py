@@ -7,6 +7,7 @@ from botorch.sampling import SobolQMCNormalSampler
 from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.settings import cholesky_jitter
 from torch.distributions import Normal
 
@@ -295,6 +296,21 @@ def test_known_noise_is_warped_with_the_outcomes():
     torch.testing.assert_close(model.likelihood.noise[0], variance * slope.square())
     fit_structure_ensemble_gp(model, **QUICK)
     assert model.posterior(x).variance.min() > 0
+
+
+def test_a_loaded_state_has_the_outcomes_under_its_warps():
+    (x, y), points = skewed(), torch.rand(4, 3)
+    for noise in (None, 0.01 * y.square()):
+        options = {"structures": ["outcome-warped rbf", "rbf"], "num_members": 2}
+        first, *others = (StructureEnsembleGP(x, y, noise, **options) for _ in range(3))
+        fit_structure_ensemble_gp(first, **QUICK).set_weights([0.5, 0.5])
+        source, parent = (ExactMarginalLogLikelihood(m.likelihood, m) for m in (first, others[0]))
+        parent.load_state_dict(source.state_dict())
+        others[1].load_state_dict(first.state_dict(), keep_transforms=False)
+        for model in others:
+            found, expected = (m.eval().posterior(points) for m in (model, first))
+            torch.testing.assert_close(found.mean, expected.mean)
+            torch.testing.assert_close(found.variance, expected.variance)
 
 
 @pytest.mark.parametrize("learned", [False, True])
