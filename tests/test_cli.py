@@ -98,6 +98,20 @@ def test_forecast_scores_the_held_out_tail_next_to_the_naive_rule(run, monthly, 
     assert printed.out.rstrip().endswith(f"The figure is at {figure}")
 
 
+def test_held_out_values_that_the_model_excludes_are_reported(run, tmp_path, forecast_only):
+    """Training values are counts, and one held-out value is not an integer."""
+    counts = np.random.default_rng(0).poisson(5.0, 40).astype(float)
+    counts[-2] = 4.5
+    path = tmp_path / "counts.csv"
+    path.write_text("t,y\n" + "\n".join(f"{t},{y:g}" for t, y in enumerate(counts)))
+    code, printed, rows, summary = run("forecast", path, *FAST, "--transform", "sqrt")
+    assert code == 0 and len(rows) == 4
+    assert "1 of 4 held-out values have probability 0" in printed.out and "-inf" in printed.out
+    results = summary["results"]
+    assert results["NKN"]["mean_log_density"] is None and results["NKN"]["rmse"] < 10
+    assert results["seasonal naive"]["mean_log_density"] < 0
+
+
 STEPS = {
     **dict.fromkeys(["1min", "12h"], ["day", "week"]),
     "1D": ["week", "year"],

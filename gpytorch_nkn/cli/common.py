@@ -119,9 +119,13 @@ def literal(text: str) -> str:
 def write_summary(
     args: argparse.Namespace, content: dict[str, Any], libraries: Sequence[str] = ()
 ) -> None:
-    """Write ``summary.json`` with the options of a call and versions of packages."""
+    """Write ``summary.json`` with the options of a call and versions of packages.
+
+    Infinite values become null, because JSON has none.
+    """
     versions = {"gpytorch_nkn": __version__, "python": platform.python_version()}
     versions |= {name: metadata.version(name) for name in (*_LIBRARIES, *libraries)}
     settings = {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items()}
     content = {"settings": settings, "seed": args.seed, "versions": versions} | content
+    content = json.loads(json.dumps(content), parse_constant=lambda _: None)
     (args.out / "summary.json").write_text(json.dumps(content, indent=2) + "\n", "utf-8")

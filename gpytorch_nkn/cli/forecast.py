@@ -243,9 +243,18 @@ def _forecast_all(
 
     def add(name: str, density: Any, mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
         scores[name] = {"seconds": round(time.perf_counter() - start, 2)}
-        if y is not None:
-            scores[name] |= forecast_scores(
-                y, mean=mean, lower=low, upper=high, log_density=density(y)
+        if y is None:
+            return
+        logs = density(y)
+        impossible = np.isneginf(logs)
+        finite = np.where(impossible, 0.0, logs)
+        scores[name] |= forecast_scores(y, mean=mean, lower=low, upper=high, log_density=finite)
+        if impossible.any():
+            scores[name]["mean_log_density"] = -np.inf
+            print(
+                f"Note: {impossible.sum()} of {y.size} held-out values have probability 0: they "
+                "are beyond the bounds, or not integers as the training values are. --transform "
+                "identity without --bounds allows all values."
             )
 
     add("NKN", mixture.log_density, median, low, high)

@@ -467,11 +467,7 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
         return GaussianMixturePosterior(distribution=posterior.distribution)
 
     def condition_on_observations(
-        self,
-        X: Tensor,
-        Y: Tensor,
-        noise: Tensor | None = None,
-        **kwargs: Any,
+        self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **kwargs: Any
     ) -> Self:
         """Return the ensemble with additional observations and the same parameters.
 
