@@ -54,6 +54,7 @@ READ = {
     "_set_lower_triangle_corr": "botorch.models.kernels.positive_index.PositiveIndexKernel",
     "_set_transformed_inputs": "botorch.models.model.Model",
     "_split_inputs": "botorch.models.MultiTaskGP",
+    "_stratification_idx": "botorch.models.transforms.outcome.StratifiedStandardize",
     "_task_feature": "botorch.models.MultiTaskGP",
     "_variational_distribution": "gpytorch.variational.VariationalStrategy",
 }

@@ -33,11 +33,46 @@ from gpytorch_nkn.models.structure import check_columns, check_scale, make_kerne
 
 __all__ = ["NKNMultiTaskGP"]
 
+_ROUNDING = 10.0  # largest rounding error of constant outcomes, in machine epsilons
 _MAX_TASK = 99_999  # largest task; noise variances and indices are stored for all smaller numbers
 
 
 class TaskStandardize(StratifiedStandardize):
-    """BoTorch's standardisation by task, with lazy covariances between many points."""
+    """BoTorch's standardisation by task, with lazy covariances between many points.
+
+    A task without two different outcomes has the scale of the other tasks, and a task without
+    outcomes the mean and scale of all outcomes.
+    """
+
+    def forward(
+        self, Y: Tensor, Yvar: Tensor | None = None, X: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Standardise outcomes ``n x 1`` and variances; in training mode, learn from them."""
+        transformed = super().forward(Y, Yvar=Yvar, X=X)
+        if not self.training or X is None:
+            return transformed
+        assert self.strata_mapping is not None
+        strata = self.strata_mapping[X[:, self._stratification_idx].long()]
+        groups = [Y[strata == number] for number in range(len(self.means))]
+
+        rounding = _ROUNDING * torch.finfo(Y.dtype).eps * Y.abs().max()
+
+        def scale_of(values: Tensor) -> Tensor:
+            std = values.std() if len(values) > 1 else Y.new_zeros(())
+            return torch.where(std > rounding, std, 0.0)
+
+        scales, overall = torch.stack([scale_of(group) for group in groups]), scale_of(Y)
+        typical = scales[scales > 0].square().mean().sqrt() if scales.any() else overall
+        for number, group in enumerate(groups):
+            if len(group) == 0:
+                self.means[number], scales[number] = Y.mean(), overall
+        scales = torch.where(scales > 0, scales, typical)
+        self.stdvs = torch.where(scales > 0, scales, 1.0).unsqueeze(-1)
+        self._stdvs_sq = self.stdvs.square()
+        self.training = False
+        transformed = super().forward(Y, Yvar=Yvar, X=X)
+        self.training = True
+        return transformed
 
     def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Any:
         assert self.strata_mapping is not None
@@ -75,8 +110,9 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
     :class:`botorch.models.MultiTaskGP` for several outcomes, outcomes with missing values, and
     transfer from earlier experiments.
 
-    Unlike MultiTaskGP, it standardises the outcomes of each task separately. Tasks with their own
-    noise variance may be any integers from 0 to 99,999 (MultiTaskGP needs tasks 0, 1, ...).
+    Unlike MultiTaskGP, it standardises the outcomes of each task separately; tasks with one outcome
+    or none have the scale of the other tasks. Tasks with their own noise variance may be any
+    integers from 0 to 99,999 (MultiTaskGP needs tasks 0, 1, ...).
 
     Args:
         train_X: Inputs ``n x (d + 1)``; one column is the task, a non-negative integer.

@@ -291,13 +291,13 @@ def check_noise(case: Case):
         level = model.likelihood.noise.reshape(*mean.shape[:-2], 1, 1) * unit
         added = noisy[1] - variance
         torch.testing.assert_close(added, level.expand_as(added), rtol=1e-4, atol=1e-6)
-    for points in (points, case.points(case.members or 3, 4), case.points(2, 3, 4)):
-        given = 0.1 + torch.rand(*points.shape[:-1], 1)
+    for at in (points, case.points(case.members or 3, 4), case.points(2, 3, 4)):
+        given = 0.1 + torch.rand(*at.shape[:-1], 1)
         if case.cls is VariationalNKNGP:
             with pytest.raises(NotImplementedError, match="True or False for a VariationalNKNGP"):
-                model.posterior(points, observation_noise=given)
+                model.posterior(at, observation_noise=given)
             continue
-        before, after = moments(model, points)[1], moments(model, points, observation_noise=given)
+        before, after = moments(model, at)[1], moments(model, at, observation_noise=given)
         given = given if case.members is None else given.unsqueeze(-3)
         added = (given * unit).expand_as(before)
         torch.testing.assert_close(after[1] - before, added, rtol=1e-4, atol=1e-6)

@@ -115,9 +115,16 @@ def test_fit_gpytorch_mll_trains_and_readers_read_it():
     assert "task" in str(decompose(model))
 
 
-def test_a_task_without_data_has_a_prediction():
-    model = NKNMultiTaskGP(*data(), -1, all_tasks=torch.tensor([2, 1, 0, 2]))
-    assert bool(model.posterior(GRID).mean.isfinite().all())
+@pytest.mark.parametrize("rows", [[0, 24], [0, 1, 24], [*range(25)], [0, 1, 24, 24]])
+def test_predictions_of_tasks_with_few_outcomes_have_their_unit(rows):
+    """Task 1 has one outcome (or the same twice) and task 2 none."""
+    (x, y), tasks = data(), torch.tensor([2, 1, 0, 2])
+    one, two = (
+        NKNMultiTaskGP(x[rows], unit * y[rows], -1, all_tasks=tasks).posterior(GRID)
+        for unit in (1.0, 1000.0)
+    )
+    torch.testing.assert_close(two.mean, 1000 * one.mean)
+    torch.testing.assert_close(two.variance, 1e6 * one.variance)
 
 
 @pytest.mark.parametrize(
