@@ -20,7 +20,7 @@ from torch import Tensor
 from gpytorch_nkn.initialization.assign import assign, assign_weight
 from gpytorch_nkn.initialization.axis_spectrum import AxisSpectrum, axis_spectrum
 from gpytorch_nkn.initialization.distances import median_distances
-from gpytorch_nkn.kernels import NeuralKernelNetwork, SpectralComponentKernel, spec_of
+from gpytorch_nkn.kernels import NeuralKernelNetwork, SpectralComponentKernel, spec_of, variances_of
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
 from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.linalg import check_counts
@@ -101,8 +101,7 @@ def initialize_grid_kernels(
             if isinstance(module, Linear) and module.raw_weight.requires_grad:
                 assign_weight(module, generator)
         with torch.no_grad():
-            # if B equals n, GPyTorch reads variances B x n as a matrix unless x has a batch
-            variance = kernel(x[(None,) * len(kernel.batch_shape)], diag=True).mean(-1)
+            variance = variances_of(kernel, x).mean(-1)
             rescale_kernel(kernel, torch.where(variance > 0, 1 / variance, 1.0))
 
 

@@ -21,6 +21,7 @@ from gpytorch_nkn.interpretation.expansion import (
 )
 from gpytorch_nkn.interpretation.source import FittedGP, fitted_gp
 from gpytorch_nkn.interpretation.units import Z95, means_text
+from gpytorch_nkn.kernels import variances_of
 
 __all__ = [
     "Component",
@@ -164,7 +165,7 @@ class Decomposition:
                 variance[k] += level if part.has_mean else -level - 2 * covariance[k]
         with torch.no_grad():
             cross = gp.kernel(inputs, gp.inputs).to_dense()
-            total = gp.kernel(inputs, diag=True) - gp.posterior.reduction(cross)
+            total = variances_of(gp.kernel, inputs) - gp.posterior.reduction(cross)
         variance, total = (v.clamp_min(0) * scale.square() for v in (variance, total))
         return ComponentPosterior(mean, variance, mean.sum(0), total)
 

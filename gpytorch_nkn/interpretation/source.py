@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
@@ -18,7 +19,7 @@ from gpytorch.likelihoods import (
 from gpytorch.models import ExactGP
 from torch import Tensor
 
-from gpytorch_nkn.fit import check_dense, evaluating
+from gpytorch_nkn.fit import check_dense, copy_model, evaluating
 from gpytorch_nkn.interpretation.affine import affine_inputs, affine_outcome, raw_inputs
 from gpytorch_nkn.interpretation.long_form import LongFormGP, long_form
 from gpytorch_nkn.interpretation.units import Units
@@ -143,7 +144,7 @@ class FittedGP:
         """Convert a duration, or a number in the user's units of time, to units of the kernel."""
         if isinstance(horizon, np.timedelta64 | timedelta):  # includes pandas' Timedelta
             axis = getattr(self.estimator, "time_axis_", None)
-            if axis is not None and not axis.in_days:
+            if not getattr(axis, "in_days", False):
                 raise TypeError(f"horizon must be a number like the times, got {horizon}.")
             horizon = np.timedelta64(horizon) / np.timedelta64(1, "D")
         if not 0 <= float(horizon) < np.inf:
@@ -226,7 +227,9 @@ def fitted_gp(model: Any) -> FittedGP:
             "components do not add up; use effects(model) or report_search(model), which describe "
             "the mixture."
         )
-    with evaluating(model), torch.no_grad():
+    # copies, so that a result does not change with the model
+    model, estimator = copy_model(model).eval(), copy(estimator)
+    with torch.no_grad():
         kernel, inputs, targets = _kernel_of(model), model.train_inputs[0], model.train_targets
         if not bool(targets.isfinite().all()):
             raise ValueError("The training targets must be finite, got NaN or infinite values.")

@@ -136,6 +136,8 @@ class Units:
 
     def dates(self, column: int, values: np.ndarray) -> np.ndarray:
         """Convert values ``A`` of a column of dates to dates; other values do not change."""
+        if self.to_dates is not None and column == 0:
+            return self.to_dates((values - self.x_offset[0]) / self.x_scale[0])
         if column not in self.first_dates:
             return values
         return self.first_dates[column] + np.rint(86_400_000 * values).astype("timedelta64[ms]")

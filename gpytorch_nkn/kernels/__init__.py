@@ -6,6 +6,7 @@ from gpytorch_nkn.kernels.batch_kernel import (
     expand_kernel_batch as expand_kernel_batch,
     index_kernel_batch as index_kernel_batch,
     least_columns as least_columns,
+    variances_of as variances_of,
 )
 from gpytorch_nkn.kernels.batch_prediction_strategy import (
     BatchPredictionStrategy as BatchPredictionStrategy,

@@ -25,6 +25,7 @@ __all__ = [
     "expand_kernel_batch",
     "index_kernel_batch",
     "least_columns",
+    "variances_of",
 ]
 
 K = TypeVar("K", bound=Kernel)
@@ -175,6 +176,13 @@ def least_columns(kernel: Kernel) -> int:
             active = () if part.active_dims is None else part.active_dims.tolist()
             columns = max(columns, part.ard_num_dims or 1, *(column + 1 for column in active))
     return columns
+
+
+def variances_of(kernel: Kernel, x: Tensor) -> Tensor:
+    """Return the variances ``... x N`` of a kernel at inputs ``... x N x D``."""
+    # if B equals N, GPyTorch reads variances B x N as a matrix unless x has a batch
+    missing = len(kernel.batch_shape) - (x.dim() - 2)
+    return to_dense(kernel(x[(None,) * missing], diag=True))
 
 
 def constrained(name: str, meaning: str) -> Any:

@@ -40,6 +40,7 @@ from gpytorch_nkn.kernels import (
     check_codes,
     index_kernel_batch,
     noise_variances,
+    variances_of,
 )
 from gpytorch_nkn.layers import apply_to_base
 from gpytorch_nkn.linalg import BlockDiagonal, DelayedMatrix, check_finite, check_tensors
@@ -425,7 +426,7 @@ class ExactModel(BaseGP):
 
     def _prior_variances(self: Any, x: Tensor) -> Tensor:
         """Return the prior variances ``... x N`` at transformed inputs ``... x N x D``."""
-        return self.covar_module(x, diag=True)
+        return variances_of(self.covar_module, x)
 
     def _values(self: Any, x1: Tensor, x2: Tensor) -> Tensor:
         """Return the kernel matrix of inputs ``... x N x D`` and ``... x M x D``."""

@@ -21,6 +21,7 @@ from gpytorch.settings import min_fixed_noise
 from torch import Tensor
 from torch.autograd import grad
 
+from gpytorch_nkn.kernels import variances_of
 from gpytorch_nkn.linalg import (
     DelayedMatrix,
     check_finite,
@@ -154,7 +155,7 @@ class LaplaceGP(GP):
         cross = self.covar_module(x, self.train_inputs[0]).to_dense()  # ... x M x N
         mean = self.mean_module(x) + (cross @ mode.alpha.unsqueeze(-1))[..., 0]
         white = mode.whiten(cross)  # ... x N x M
-        prior = self.covar_module(x, diag=True)
+        prior = variances_of(self.covar_module, x)
         variance = (prior - white.square().sum(-2)).clamp_min(1e-12 * prior)
 
         def covariance() -> Tensor:

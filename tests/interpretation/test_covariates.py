@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from gpytorch_nkn.estimators import NKNForecaster
+from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.interpretation import decompose, effects, report
 
+STEPS = Recipe(adam_steps=60, lbfgs_iterations=20)
 MONTHS = pd.date_range("2010-01-01", periods=96, freq="MS")
 
 
@@ -60,6 +62,18 @@ def test_effects_have_their_slopes_in_units_of_the_data(forecaster, known):
     assert law.mean[-1] - law.mean[0] == pytest.approx(-3, abs=0.5)
     assert price.grid[0][[0, -1]] == pytest.approx([known.price.min(), known.price.max()])
     assert np.polyfit(price.grid[0], price.mean, 1)[0] == pytest.approx(2, abs=0.2)
+
+
+def test_interactions_with_time_are_at_dates():
+    price = np.random.default_rng(0).standard_normal(60)
+    y = pd.Series(price * np.where(np.arange(60) < 30, -2, 2), MONTHS[:60])
+    price = pd.DataFrame({"price": price}, y.index)
+    model = NKNForecaster(quality="fast", recipe=STEPS, outliers="keep", random_state=0)
+    (pair,) = effects(model.fit(y, covariates=price), samples=64).pairs
+    assert pair.names == ("time", "price")
+    assert pair.grid[0][[0, -1]].astype("datetime64[D]").tolist() == [
+        day.date() for day in y.index[[0, -1]]
+    ]
 
 
 def test_a_report_names_the_covariates(forecaster):

@@ -162,8 +162,21 @@ def test_batches_of_processes():
         batch_shape=two
     )
     kernel.kernels[0].base_kernel.lengthscale = torch.tensor([0.5, 2.0]).view(2, 1, 1)
+    kernel.kernels[0].outputscale = torch.tensor([0.5, 2.0])
     model = GP(x, torch.stack([y, -2 * y]), kernel, batch_shape=two)
-    check_model(model, NEW)
+    decomposition = check_model(model, NEW)
+    check_sums(decomposition, *whole_posterior(model, NEW[:2]), NEW[:2])
+
+
+def test_a_decomposition_does_not_change_with_its_model():
+    model = series_model()
+    decomposition = decompose(model)
+    before = whole_posterior(model, NEW)
+    model.covar_module.load_state_dict(
+        {n: v + 1 for n, v in model.covar_module.state_dict().items()}
+    )
+    model.mean_module.constant.data += 1
+    check_sums(decomposition, *before, NEW)
 
 
 @pytest.mark.parametrize("max_terms", [3, 30])

@@ -120,6 +120,16 @@ def test_evidence_and_probabilities_match_scikit_learn():
     )
 
 
+def test_as_many_points_as_processes():
+    kernel = ScaleKernel(RBFKernel(), batch_shape=torch.Size([2])).double()
+    kernel.outputscale = torch.tensor([0.5, 2.0])
+    likelihood, targets = CASES["several"]
+    model = LaplaceGP(X, targets, likelihood(), ConstantMean(batch_shape=[2]).double(), kernel)
+    found, expected = model.eval()(X[:2]), model(X[:3])
+    torch.testing.assert_close(found.variance, expected.variance[:, :2])
+    torch.testing.assert_close(found.covariance_matrix, expected.covariance_matrix[:, :2, :2])
+
+
 def test_a_change_of_parameters_in_training_mode_changes_the_mode():
     found = []
     for used in (True, False):

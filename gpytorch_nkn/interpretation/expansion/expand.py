@@ -37,6 +37,7 @@ from gpytorch_nkn.kernels import (
     columns_of,
     least_columns,
     own_spec,
+    variances_of,
 )
 from gpytorch_nkn.layers import Operation, operation_of
 
@@ -200,7 +201,7 @@ class _Builder:
                 "inputs over which shares are averaged."
             )
         self.atoms.append(kernel)
-        self._diagonals.append(kernel(self.sample, diag=True).clamp_min(0).to(self.like))
+        self._diagonals.append(variances_of(kernel, self.sample).clamp_min(0).to(self.like))
 
     def _sizes(self, exponents: np.ndarray) -> Tensor:
         """Return mean diagonals of monomials ``... x M``."""
@@ -234,9 +235,9 @@ class _Builder:
     def finish(self, products: dict[tuple[int, ...], tuple[list[Kernel], Tensor]]) -> Expansion:
         inputs = self.sample if self.source.inputs is None else self.source.inputs
         units = self.source.units or Units.plain(inputs.size(-1))
-        total = self.source.kernel(inputs, diag=True).mean(-1)
+        total = variances_of(self.source.kernel, inputs).mean(-1)
         batch = torch.broadcast_shapes(total.shape, *[w.shape for _, w in products.values()])
-        diagonal_of = cache(lambda factor: factor(inputs, diag=True))
+        diagonal_of = cache(lambda factor: variances_of(factor, inputs))
         parts = []
         for factors, weight in products.values():
             diagonal = math.prod(map(diagonal_of, factors), start=inputs.new_ones(inputs.size(-2)))

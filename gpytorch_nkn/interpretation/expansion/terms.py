@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gpytorch_nkn.interpretation.expansion.factors import label_of
 from gpytorch_nkn.interpretation.units import Units
-from gpytorch_nkn.kernels import columns_of, short_name
+from gpytorch_nkn.kernels import columns_of, short_name, variances_of
 
 __all__ = ["Expansion", "Term"]
 
@@ -112,7 +112,7 @@ def evaluate_groups(
     Args:
         groups, kernel: Terms of each group; None for the remainder of ``kernel``.
         x1, x2: Inputs ``... x N x D`` and ``... x M x D``.
-        diag: Return diagonals ``J x ... x N``.
+        diag: Return diagonals ``J x ... x N``; ``x2`` must equal ``x1``.
         then: Maps the number of a group, the rows, and their matrix ``... x n x M`` to the result
             ``... x n x R``.
     """
@@ -129,7 +129,11 @@ def evaluate_groups(
         left, right = x1[..., start:stop, :], x2[..., start:stop, :] if diag else x2
         tail = left.shape[-2:-1] if diag else torch.Size([stop - start, x2.size(-2)])
         zeros = x1.new_zeros(torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2]) + tail)
-        remainder = to_dense(kernel(left, right, diag=diag)) if has_rest else zeros
+
+        def values_of(part: Any, left=left, right=right) -> Tensor:
+            return variances_of(part, left) if diag else to_dense(part(left, right))
+
+        remainder = values_of(kernel) if has_rest else zeros
         for number in order:
             group = groups[number]
             total = remainder if group is None else zeros
@@ -138,7 +142,7 @@ def evaluate_groups(
                 product = weight.view(*weight.shape, *[1] * len(tail))
                 for factor in term.factors:
                     value = values.get(factor)
-                    value = to_dense(factor(left, right, diag=diag)) if value is None else value
+                    value = values_of(factor) if value is None else value
                     product = product * value
                     if factor in shared:
                         values[factor] = value
@@ -151,7 +155,7 @@ def evaluate_groups(
 
 def labels_of(factors: Iterable[Kernel], units: Units) -> dict[Kernel, str]:
     """Return labels of the factors; equal labels are numbered, such as ``LIN#2``."""
-    labels = {factor: label_of(factor, units) for factor in factors}
+    labels = {factor: label_of(factor, units) for factor in dict.fromkeys(factors)}
     alike, occurrences = Counter(labels.values()), Counter[str]()
     for factor, label in labels.items():
         if alike[label] > 1:

@@ -25,6 +25,7 @@ from linear_operator.operators import DiagLinearOperator
 from torch import Tensor, nn
 
 from gpytorch_nkn._devices import normal
+from gpytorch_nkn.kernels import variances_of
 from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.linalg import (
     GridLikelihood,
@@ -48,7 +49,7 @@ from gpytorch_nkn.models.grid.grid_data import (
 )
 from gpytorch_nkn.models.grid.grid_posterior import GridPosterior
 
-__all__ = ["KroneckerGridGP", "factor_diagonal", "factor_matrix"]
+__all__ = ["KroneckerGridGP", "factor_matrix"]
 
 _LEAST = 1e-9  # smallest variance without a warning from GPyTorch
 _LEAST_EXTRA = 1e-6  # smaller differences of known variances are rounded to 0
@@ -349,7 +350,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
             mean = solved.mean(crosses) + self._mean_on(self.coordinates)
             mean = mean.expand(*self.batch_shape, *self._sizes)[..., cells]
             parts = zip(self.kernels, self.coordinates, strict=True)
-            prior = outer_product([factor_diagonal(k, x) for k, x in parts])[..., cells]
+            prior = outer_product([variances_of(k, x) for k, x in parts])[..., cells]
             index = cells.nonzero().unbind(-1)
             rows = [cross[..., i, :] for cross, i in zip(crosses, index, strict=True)]
             variance = (prior - solved.explained(rows, diag=True)).clamp_min(0.0)
@@ -584,10 +585,3 @@ def factor_matrix(kernel: Kernel, x: Tensor) -> Tensor:
 
 def _is_small(difference: Tensor, scale: Tensor) -> bool:
     return bool(difference.detach().abs().max() <= scale.detach().abs().max())
-
-
-def factor_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
-    """Compute the variances ``... x n`` of coordinates ``n x c``."""
-    # if B equals n, GPyTorch reads variances B x n as a matrix unless x has a batch
-    shape: torch.Size = kernel.batch_shape
-    return kernel(x[(None,) * len(shape)], diag=True)

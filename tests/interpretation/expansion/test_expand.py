@@ -205,6 +205,9 @@ def test_batches(batch, options):
         assert expansion.batch_shape == batch
         term = expansion.terms[0]
         assert torch.as_tensor(term.weight).shape == torch.as_tensor(term.share).shape == batch
+        few = inputs(columns, n=2)  # averages over each point twice are the same
+        once, twice = (expand(kernel, x, **options).terms for x in (few, few.repeat(2, 1)))
+        torch.testing.assert_close([t.share for t in once], [t.share for t in twice])
 
 
 def test_495_monomials_of_the_paper():

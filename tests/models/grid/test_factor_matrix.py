@@ -7,9 +7,9 @@ import torch
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from linear_operator.utils.warnings import NumericalWarning
 
-from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels import NeuralKernelNetwork, variances_of
 from gpytorch_nkn.models import KroneckerGridGP
-from gpytorch_nkn.models.grid.kronecker_grid_gp import factor_diagonal, factor_matrix
+from gpytorch_nkn.models.grid.kronecker_grid_gp import factor_matrix
 
 
 class Warped(Kernel):
@@ -53,7 +53,7 @@ def test_the_diagonal_of_a_batch_as_large_as_the_grid():
     kernel.outputscale = torch.tensor([1.0, 2.0, 3.0])
     x = torch.linspace(0, 1, 3).unsqueeze(-1)
     expected = torch.tensor([1.0, 2.0, 3.0]).unsqueeze(-1).expand(3, 3)
-    torch.testing.assert_close(factor_diagonal(kernel, x), expected)
+    torch.testing.assert_close(variances_of(kernel, x), expected)
 
 
 def test_a_float32_model_predicts_as_its_float64_copy_where_noise_is_tiny():
