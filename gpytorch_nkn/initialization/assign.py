@@ -19,10 +19,10 @@ def assign(module: Module, name: str, value: Tensor) -> None:
         return
     low, high = constraint.lower_bound.to(value), constraint.upper_bound.to(value)
     # Raw values are infinite at bounds. The margin is a thousandth of the width between two bounds,
-    # the magnitude of a single lower bound, or a thousandth of a single upper bound.
+    # a single positive lower bound, or a thousandth of another single bound.
     width = high - low
     inside = 1e-3 * torch.where(width.isfinite(), width, 0.0)
-    above = torch.where(low.isfinite() & high.isinf(), low.abs(), inside)
+    above = torch.where(low.isfinite() & high.isinf(), low.maximum(-1e-3 * low), inside)
     below = torch.where(high.isfinite() & low.isinf(), 1e-3 * high.abs(), inside)
     setattr(module, name, value.clamp(low + above, high - below))
 

@@ -136,6 +136,7 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
     variance = y.var() if y.numel() > 1 else y.new_ones(())
     if isinstance(model.likelihood, StudentTLikelihood):  # outliers dominate the variance
         variance = (torch.quantile(y, 0.75) - torch.quantile(y, 0.25)).square() or variance
+    variance = torch.where(variance > 0, variance, 1.0)  # noise must be positive
     for part, name, raw in _trainable(model.likelihood, "raw_noise", "raw_task_noises"):
         assign(part, name.removeprefix("raw_"), (share * variance).expand_as(raw))
     if restart:

@@ -2,14 +2,15 @@ import math
 
 import pytest
 import torch
-from gpytorch.constraints import LessThan
+from gpytorch.constraints import GreaterThan, LessThan, Positive
 from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 
-from gpytorch_nkn.initialization import initialize_from_data, median_distances
+from gpytorch_nkn.initialization import initialize_from_data, initialize_model, median_distances
 from gpytorch_nkn.initialization.assign import assign
-from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels import NeuralKernelNetwork, StepKernel
 from gpytorch_nkn.layers import Linear, parse_wiring
+from tests.fit.models import SmallGP
 
 MANY = torch.Size([1500])  # draws enough for a mean within a few hundredths
 
@@ -114,3 +115,14 @@ def test_start_values_keep_below_a_bound_without_another():
     assert 0.9e-2 < likelihood.noise.item() < 1e-2
     assign(likelihood.noise_covar, "noise", torch.tensor([1e-3], dtype=torch.float64))
     assert likelihood.noise.item() == pytest.approx(1e-3)
+    step = StepKernel()
+    step.register_constraint("raw_location", GreaterThan(-100.0))
+    for value, expected in ((-30.0, -30.0), (-200.0, -99.9)):
+        assign(step, "location", torch.full((1, 1), value))
+        assert step.location.item() == pytest.approx(expected)
+
+
+def test_constant_targets_get_positive_noise():
+    likelihood = GaussianLikelihood(noise_constraint=Positive())
+    model = SmallGP(torch.rand(9, 1), torch.ones(9), RBFKernel(), likelihood)
+    assert 0 < initialize_model(model).likelihood.noise.item() < 1

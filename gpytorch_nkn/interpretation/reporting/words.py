@@ -24,7 +24,7 @@ from gpytorch_nkn.interpretation.units import (
     singular,
     three_digits,
 )
-from gpytorch_nkn.kernels import role_of, spec_of
+from gpytorch_nkn.kernels import role_of, spec_of_values
 
 __all__ = ["describe_checks", "describe_component", "describe_effects", "std_text"]
 
@@ -142,7 +142,7 @@ def _cycle_facts(component: Component, geometry: Geometry, units: Units) -> dict
 
 def _stated_length(term: Term, otherwise: float) -> float:
     """Return the lengthscale of a term's only factor, as in its label."""
-    spec = spec_of(term.factors[0]) if len(term.factors) == 1 else None
+    spec = spec_of_values(term.factors[0]) if len(term.factors) == 1 else None
     value = spec.first(term.factors[0], "lengthscale") if spec is not None else None
     return otherwise if value is None else float(value.mean())
 

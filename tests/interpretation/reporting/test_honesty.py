@@ -231,3 +231,17 @@ def test_a_component_is_called_smooth_by_no_report_on_a_rough_kernel():
     model = SingleTaskGP(x, path.unsqueeze(-1), 1e-4 + 0 * x, covar_module=rough).eval()
     found = str(report(model))
     assert "variation without a period" in found and "smooth" not in found
+
+
+class Halved(RBFKernel):
+    """An RBF kernel of half the lengthscale."""
+
+    def forward(self, x1, x2, **params):
+        return super().forward(2 * x1, 2 * x2, **params)
+
+
+def test_the_length_of_a_variation_is_that_of_the_values_of_a_subclass():
+    x = torch.linspace(0, 100, 60, dtype=torch.float64).unsqueeze(-1)
+    model = GP(x, torch.sin(x[:, 0]), Halved().initialize(lengthscale=8.0)).double()
+    (sentence,) = (s for s in report(model).text.splitlines() if "varies over" in s)
+    assert 3.5 < float(sentence.split("about ")[1].split(";")[0]) < 4.5

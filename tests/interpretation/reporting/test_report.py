@@ -181,6 +181,7 @@ def test_equal_reports_give_equal_pages(tmp_path):
 WRONG = {
     "no horizon": ({"horizon": 0}, ValueError, "horizon must be positive .*got 0"),
     "NaN": ({"horizon": math.nan}, ValueError, "horizon must be finite .*got nan"),
+    "days": ({"horizon": np.timedelta64(3, "D")}, TypeError, "a number like the times, got 3 days"),
     "huge": ({"horizon": 1e9}, ValueError, "at most 100 times the span of the data, 47, got 1"),
 }
 
