@@ -83,6 +83,12 @@ def _model_arguments(
         **context,
     )
     arguments.pop("validate_task_values", None)  # a NKNMultiTaskGP always checks them
+    noise = arguments.get("train_Yvar")
+    if noise is not None and (unknown := int(noise.isnan().sum())):
+        raise UserInputError(
+            "Either all results of a metric must be pairs (mean, standard error) or none, got "
+            f"{unknown} of {noise.numel()} without a standard error."
+        )
     if categories:
         if botorch_model_class not in _WITH_CATEGORIES:
             raise UserInputError(

@@ -60,10 +60,11 @@ def test_what_is_registered_is_stored(value):
     assert object_from_json(object_to_json(value)) == value
 
 
-def dataset(num_columns=3, num_outcomes=1, num_points=6):
+def dataset(num_columns=3, num_outcomes=1, num_points=6, noise=None):
     return SupervisedDataset(
         X=torch.rand(num_points, num_columns),
         Y=torch.randn(num_points, num_outcomes),
+        Yvar=noise,
         feature_names=[f"x{i}" for i in range(num_columns)],
         outcome_names=[f"y{i}" for i in range(num_outcomes)],
     )
@@ -165,26 +166,16 @@ def test_earlier_experiments_are_tasks():
     assert set(adapter.gen(1).arms[0].parameters) == {"x", "y"}
 
 
-def test_structures_are_weighed_when_ax_fits(few_steps):
-    config = {"botorch_model_class": StructureEnsembleGP}
-    model = fit_surrogate(dataset(2, num_points=6), **config)
-    assert type(model) is StructureEnsembleGP
-    assert len(set(model.structure_weights.values())) == len(model.structures)
-
-
 @pytest.mark.parametrize("cls", [SparseNKNGP, SpectralGP])
 def test_other_models_are_trained_with_known_noise(cls, few_steps):
-    data = dataset(2)
-    data = SupervisedDataset(
-        X=data.X,
-        Y=data.Y,
-        Yvar=torch.full_like(data.Y, 0.1),
-        feature_names=data.feature_names,
-        outcome_names=data.outcome_names,
-    )
+    noise = torch.full((6, 1), 0.1)
+    data = dataset(2, noise=noise)
     model = fit_surrogate(data, botorch_model_class=cls)
     assert type(model) is cls and type(model.likelihood) is FixedNoiseGaussianLikelihood
     assert model.posterior(data.X).mean.isfinite().all()
+    noise[2] = torch.nan  # one trial without a standard error
+    with pytest.raises(UserInputError, match="got 1 of 6 without a standard error"):
+        fit_surrogate(dataset(2, noise=noise), botorch_model_class=cls)
 
 
 @pytest.mark.parametrize(
