@@ -32,7 +32,8 @@ def fit_bo_model(
     From each start, L-BFGS maximises the posterior of the parameters (or, without priors, the
     likelihood); the best result is kept. Fresh starts take most of the time. They let the model
     abandon a structure that the first points suggested. In a loop, load the ``state_dict`` of the
-    last model first. Outputs without shared parameters are trained separately.
+    last model first. Outputs without shared parameters are trained separately. A model of a list
+    remains unchanged if all of its parameters are frozen.
 
     Args:
         model: An exact GP with a Gaussian likelihood, such as
@@ -65,6 +66,8 @@ def fit_bo_model(
     _check_disjoint(_members(model))
     session = Session(budget=budget, seed=seed, progress=progress)
     units = [(m, output) for m in _members(model) for output in enumerate(_output_models(m))]
+    trained = [u for u in units if any(p.requires_grad for p in u[0].parameters())]
+    units = trained or units  # without any trainable parameter, training raises an error
     for position, (member, (number, output)) in enumerate(units):
         # Ctrl-C before the first unit is trained raises KeyboardInterrupt
         with session.interruptible(lambda position=position: position):  # type: ignore[misc]

@@ -185,6 +185,12 @@ def test_list_of_models(fits):
     fit_bo_model(alone, fresh_starts=1, **FEW)
     assert differ(parameters_of(alone), parameters_of(model.models[1])) == set()
     assert model.posterior(x).mean.shape == (10, 3)
+    for parameter in model.models[0].parameters():
+        parameter.requires_grad_(False)
+    learned, start = parameters_of(model), log_posterior(model.models[1])
+    fit_bo_model(model, fresh_starts=0, **FEW)
+    assert not any(name.startswith("models.0") for name in differ(parameters_of(model), learned))
+    assert log_posterior(model.models[1]) > start
 
 
 def test_known_noise():
