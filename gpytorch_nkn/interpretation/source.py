@@ -144,7 +144,7 @@ class FittedGP:
         """Convert a duration, or a number in the user's units of time, to units of the kernel."""
         if isinstance(horizon, np.timedelta64 | timedelta):  # includes pandas' Timedelta
             axis = getattr(self.estimator, "time_axis_", None)
-            if not getattr(axis, "in_days", False):
+            if not (0 in self.units.first_dates or getattr(axis, "in_days", False)):
                 raise TypeError(f"horizon must be a number like the times, got {horizon}.")
             horizon = np.timedelta64(horizon) / np.timedelta64(1, "D")
         if not 0 <= float(horizon) < np.inf:
@@ -159,9 +159,7 @@ class FittedGP:
                 "The input transform must be affine for inputs in the user's units, got another "
                 "transform: pass x to posterior() instead."
             )
-        if units.to_dates is not None:
-            return units.to_dates(values)
-        return units.x_offset[0] + units.x_scale[0] * values
+        return units.dates(0, units.x_offset[0] + units.x_scale[0] * values)
 
     def prior_mean(self, inputs: Tensor) -> Tensor:
         """Return the prior mean ``... x M`` at inputs of the kernel."""
@@ -440,6 +438,8 @@ def _units_of(estimator: Any, model: ExactGP, *, with_outcomes: bool = True) -> 
         first = getattr(estimator, "first_dates_", {})
         first = {n: first[c] for n, c in enumerate(names) if c in first}
         named: dict[str, Any] = {"categories": codes, "first_dates": first}
+        if len(names) == 1 and first:
+            named["x_unit"] = "days"  # a series over a column of dates
         if hasattr(getattr(model, "observations", None), "dispersion"):
             named["targets"] = "the rate"
         return Units(x_offset, x_scale, y_offset, y_scale, names, link=link, **named)

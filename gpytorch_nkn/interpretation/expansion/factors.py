@@ -45,8 +45,10 @@ def label_of(kernel: Kernel, units: Units) -> str:
         names = [units.names[column] for column in inputs]
         which = f"[{', '.join(names) if len(names) <= _MAX_NAMES else f'{len(names)} columns'}]"
     if role_of(kernel) == "step":
-        ends = {units.position(float(v), inputs[0]) for v in kernel.location.detach().flatten()}
-        return f"{short_name(kernel)}{which}({' to '.join(sorted(ends))})"
+        ends = [
+            units.position(v.item(), inputs[0]) for v in torch.aminmax(kernel.location.detach())
+        ]
+        return f"{short_name(kernel)}{which}({' to '.join(dict.fromkeys(ends))})"
     spec, values = spec_of(kernel), period_of(kernel)
     if spec is not None and spec.role == "smooth":
         values = spec.first(kernel, "lengthscale")

@@ -251,7 +251,7 @@ def report(
     elif horizon is not None or x_unit is not None:
         raise ValueError(f"horizon and x_unit are for one input column, got {dim} columns.")
     units = gp.units.named(columns)
-    if x_unit is not None and units.to_dates is not None:
+    if x_unit is not None and (units.to_dates is not None or 0 in units.first_dates):
         raise ValueError(f"x_unit is for times that are numbers, got {x_unit!r} and dates.")
     x_unit, y_name = x_unit or units.x_unit, y_name or units.y_name
     gp = replace(gp, units=replace(units, x_unit=x_unit, y_name=y_name, y_unit=y_unit or ""))

@@ -12,7 +12,7 @@ from gpytorch.kernels import (
 
 from gpytorch_nkn.interpretation.expansion.factors import combine, label_of
 from gpytorch_nkn.interpretation.units import Units
-from gpytorch_nkn.kernels import ZeroMeanPeriodicKernel
+from gpytorch_nkn.kernels import StepKernel, ZeroMeanPeriodicKernel
 from tests.interpretation.small_models import perturbed
 
 BATCHES = [torch.Size(), torch.Size([2]), torch.Size([2, 3])]
@@ -93,6 +93,11 @@ def test_labels_are_in_units_of_the_data():
     batch = MaternKernel(1.5, active_dims=(1,), batch_shape=torch.Size([2]))
     batch.lengthscale = torch.tensor([1.0, 4.0]).view(2, 1, 1)
     assert label_of(batch, units) == "MATERN3/2[dose](0.500 to 2.00)"
+
+
+def test_locations_of_a_batch_of_steps_are_a_range():
+    step = StepKernel(location=torch.tensor([9.0, 11.0, 10.0]).view(3, 1, 1), batch_shape=[3])
+    assert label_of(step, Units.plain(1)) == "AFTER(9.0 to 11.0)"
 
 
 def test_labels_of_many_columns_are_short():

@@ -8,6 +8,7 @@ from botorch.models import SingleTaskGP
 from gpytorch.kernels import LinearKernel, RBFKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
+from gpytorch_nkn.estimators import NKNRegressor
 from gpytorch_nkn.fit import fit_best_of
 from gpytorch_nkn.interpretation import Report, report
 from gpytorch_nkn.kernels import SpectralComponentKernel
@@ -109,6 +110,14 @@ def test_dates(name):
 def test_dates_have_their_own_unit():
     with pytest.raises(ValueError, match="x_unit is for times that are numbers, got 'weeks'"):
         report(forecaster(DATES["time zone"], season(36, 7)), x_unit="weeks")
+    weeks = pd.date_range("2020-01-06", periods=30, freq="7D")
+    model = NKNRegressor(recipe=STEPS, random_state=0).fit(
+        pd.DataFrame({"when": weeks}), 0.7 * np.arange(30.0)
+    )
+    found = report(model, horizon=pd.Timedelta(days=10))
+    assert found.x.astype("datetime64[D]").tolist() == [day.date() for day in weeks]
+    assert str(found.forecast.x[-1].astype("datetime64[D]")) == "2020-08-06"
+    assert " days)" in found.text
 
 
 AWKWARD = {
