@@ -243,7 +243,7 @@ class LaplaceGP(GP):
     def _log_density(self) -> LogDensity:
         """Return the log densities of the targets as a function of latent values."""
         targets, likelihood = self.train_targets, self.likelihood
-        if isinstance(likelihood, BernoulliLikelihood):
+        if type(likelihood).forward is BernoulliLikelihood.forward:
             return lambda latent: torch.special.log_ndtr((2 * targets - 1) * latent)
         return lambda latent: likelihood(latent).log_prob(targets)
 

@@ -10,10 +10,10 @@ from gpytorch.likelihoods import (
     BetaLikelihood,
     GaussianLikelihood,
     NegativeBinomialLikelihood,
+    PoissonLikelihood,
     SoftmaxLikelihood,
     StudentTLikelihood,
 )
-from gpytorch.likelihoods.likelihood import _OneDimensionalLikelihood
 from gpytorch.means import ConstantMean
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -23,14 +23,11 @@ from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import LaplaceGP, laplace_gp as module
 
 
-class Logistic(_OneDimensionalLikelihood):
+class Logistic(BernoulliLikelihood):
+    """The link of the parent is another one."""
+
     def forward(self, function_samples, *args, **kwargs):
         return torch.distributions.Bernoulli(logits=function_samples)
-
-
-class Poisson(_OneDimensionalLikelihood):
-    def forward(self, function_samples, *args, **kwargs):
-        return torch.distributions.Poisson(function_samples.exp())
 
 
 torch.manual_seed(0)
@@ -42,7 +39,7 @@ CASES = {
     "bernoulli": (BernoulliLikelihood, (NOISY > 0).double()),
     "several": (BernoulliLikelihood, torch.stack([(NOISY > 0), X[:, 0] > 0.5]).double()),
     "logistic": (Logistic, (NOISY > 0).double()),
-    "poisson": (Poisson, torch.poisson(SIGNAL.exp())),
+    "poisson": (PoissonLikelihood, torch.poisson(SIGNAL.exp())),
     "negative binomial": (NegativeBinomialLikelihood, torch.poisson(SIGNAL.exp())),
     "student_t": (lambda: StudentTLikelihood().double().initialize(noise=0.05), WILD),
     "beta": (BetaLikelihood, torch.sigmoid(NOISY)),

@@ -282,6 +282,7 @@ class NKNRegressor(ColumnPredictions):
         self.incomplete_rows_ = {"noisy": 0, "imputed": int(gaps), "omitted": 0}
         self.incomplete_rows_[use] = int((~learned).sum())
         self._ensemble, self.results_ = ensemble, results
+        self._was_interrupted = session.interrupted
         self.members_, self.weights_ = ensemble.members, ensemble.weights
         self.model_, self.heteroscedastic_ = ensemble.model, ensemble.scale is not None
         widths = zip(ensemble.widths.tolist(), ensemble.width_weights.tolist(), strict=True)

@@ -189,7 +189,7 @@ class LocalPredictor:
         model = untrained_model("tabular", first, cat_dims)
         rows.set_on(model)
         recipe = Recipe(adam_steps=0, lbfgs_iterations=_ITERATIONS)
-        fit_best_of(
+        result = fit_best_of(
             model,
             restarts=1,
             initialize="data",
@@ -198,6 +198,7 @@ class LocalPredictor:
             seed=seed,
             progress=False,
         )
+        self.interrupted = result.interrupted
         first.set_on(model)
         return model.eval()
 
@@ -238,6 +239,7 @@ def sparse_predictors(
             budget = session.part(_LOCAL_SHARE)
             with suppress(RuntimeError):  # no training
                 local = LocalPredictor(sparse, rows, seed=seed, cat_dims=cat_dims, budget=budget)
+                session.interrupted |= local.interrupted
                 if _log_density(local) > _log_density(sparse):
                     return local
         return sparse

@@ -133,6 +133,8 @@ def choose_transform(
             progress=False,
             **options,
         )
+        if any(result.interrupted for result in results.values()):
+            raise KeyboardInterrupt
         ensemble = Ensemble(results, cat_dims=options["cat_dims"], scale_noise=False)
         return targets.scores(*ensemble.held_out, resolution)[0]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -133,19 +133,21 @@ class ColumnPredictions(MixturePredictions, RegressorMixin, TableEstimator):
             except ValueError as error:
                 raise ValueError(f"Observed values of column {name!r}: {error}") from error
         self._warn_of_order(X, y=y)
-        session, fitted = Session(budget=self.budget), []
+        session, fitted = Session(budget=self.budget), list[Any]()
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=number).tolist()
         for k, seed in enumerate(seeds):
-            budget = 1e-3 if session.interrupted else session.part(1 / (number - k))
-            regressor = clone(self).set_params(budget=budget, random_state=seed)
             column_inputs = _of_column(inputs, k, names)
             for name, value in column_inputs.items():
                 if np.shape(value) == (len(values),):  # unobserved targets need no valid inputs
                     column_inputs[name] = np.where(observed[:, k], value, 1.0)
-            regressor._has_exposures = self._has_exposures
-            regressor._fit(X, values[:, k], observed=observed[:, k], **column_inputs)
-            session.interrupted |= any(result.interrupted for result in regressor.results_.values())
-            fitted.append(regressor)
+            while len(fitted) == k:  # after Ctrl-C without a result of this column, fit it quickly
+                budget = 1e-3 if session.interrupted else session.part(1 / (number - k))
+                regressor = clone(self).set_params(budget=budget, random_state=seed)
+                regressor._has_exposures = self._has_exposures
+                with session.interruptible(partial(bool, fitted and not session.interrupted)):
+                    regressor._fit(X, values[:, k], observed=observed[:, k], **column_inputs)
+                    session.interrupted |= regressor._was_interrupted
+                    fitted.append(regressor)
         self.estimators_, self.target_names_ = fitted, names
         for name in {"n_features_in_", "feature_names_in_"} & vars(fitted[0]).keys():
             setattr(self, name, getattr(fitted[0], name))

@@ -89,8 +89,8 @@ def fit_variational_gp(
             for 0.03 if the likelihood is not Gaussian.
         start: ``"blocks"``, or ``None`` to start from the model's parameters.
         restarts: Number of starts on the first block.
-        budget: Wall time in seconds. Blocks use at most half of it, and a last pass over the rows
-            may exceed it.
+        budget: Wall time in seconds. Blocks use at most half of it, and the last passes over the
+            rows may exceed it.
         seed, progress: As in :func:`gpytorch_nkn.fit.fit_best_of`.
 
     Raises:
@@ -379,7 +379,9 @@ class _State:
         if self.best.state is None and not math.isfinite(value):
             raise RuntimeError("The evidence lower bound cannot be computed at the start.")
         rate, passes = 1.0, 5 * _PASSES if self.best.state is None else _PASSES
-        for _ in range(passes):
+        for number in range(passes):
+            if number and self.session.is_over:
+                break
             before = self.precision, self.shift
             try:
                 self.step(*sums, rate)

@@ -12,7 +12,7 @@ from botorch.fit import _fit_fallback_approximate
 from botorch.models import SingleTaskVariationalGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
-from botorch.posteriors import GPyTorchPosterior
+from botorch.posteriors import GPyTorchPosterior, TorchPosterior
 from botorch.settings import propagate_grads
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch import settings
@@ -128,7 +128,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         if train_Yvar is not None:
             check_likelihood(likelihood, train_Yvar)
         check_training_data(train_X, train_Y, train_Yvar)
-        is_gaussian = likelihood is None or type(likelihood) is GaussianLikelihood
+        is_gaussian = isinstance(likelihood, GaussianLikelihood | None)
         if train_X.dim() != 2 or train_Y.dim() != 2 or (is_gaussian and train_Y.size(-1) != 1):
             raise NotImplementedError(
                 "VariationalNKNGP needs inputs n x d and one output n x 1, got shapes "
@@ -204,11 +204,17 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         observation_noise: bool = False,
         posterior_transform: PosteriorTransform | None = None,
     ) -> Any:
-        """Return the posterior as in BoTorch; ``observation_noise`` cannot be a tensor."""
+        """Return the posterior as in BoTorch; ``observation_noise`` cannot be a tensor.
+
+        If the noise is not Gaussian, observations have the distribution ``predictive(X)``.
+        """
         if isinstance(observation_noise, Tensor):  # BoTorch would use the learned noise
             raise NotImplementedError(
                 "observation_noise must be True or False for a VariationalNKNGP, got a tensor."
             )
+        if observation_noise and not isinstance(self.likelihood, _GAUSSIAN):
+            posterior = TorchPosterior(self.predictive(X))
+            return posterior if posterior_transform is None else posterior_transform(posterior, X)
         return super().posterior(X, output_indices, observation_noise, posterior_transform)
 
     def _chunk_width(self) -> int:
@@ -339,18 +345,22 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         # the base class expects the training data in other attributes
         (inputs,), targets = self.model.train_inputs, self.model.train_targets
         targets = targets.view(len(targets), -1)
+        is_known = isinstance(self.likelihood, _KnownNoise)
+        noise = self.likelihood.noise.unsqueeze(-1) if is_known else None
         of_inputs = getattr(self, "input_transform", None) if keep_transforms else None
         of_outcomes = getattr(self, "outcome_transform", None) if keep_transforms else None
         if of_inputs is not None:
             before = deepcopy(of_inputs)
         if of_outcomes is not None:
-            targets, _ = of_outcomes.untransform(targets, X=inputs)
+            targets, noise = of_outcomes.untransform(targets, noise, X=inputs)
         with explained_mismatch():
             keys = nn.Module.load_state_dict(self, state_dict, strict=strict, assign=assign)
         if of_inputs is not None and not of_inputs.equals(before):
             inputs = of_inputs(before.untransform(inputs))
         if of_outcomes is not None:
-            targets, _ = of_outcomes.eval()(targets, X=inputs)
+            targets, noise = of_outcomes.eval()(targets, noise, X=inputs)
+        if noise is not None:
+            self.likelihood.noise_covar.noise = noise.squeeze(-1)
         self.model.train_targets = targets.squeeze(-1)
         self.model.train_inputs = (inputs,)
         return keys

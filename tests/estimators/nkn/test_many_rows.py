@@ -26,7 +26,7 @@ def rough_table(n, seed=0, noise=0.1, waves=60):
 def regressor(**options):
     """Of one kernel: sources and neighbours are the same for every structure."""
     settings = {"restarts": 1, "recipe": SHORT, "random_state": 0, "num_inducing": 20}
-    return NKNRegressor("rbf", **{**settings, **options})
+    return NKNRegressor(**{"structure": "rbf", **settings, **options})
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -120,7 +120,8 @@ def test_predictions_match_a_sparse_model_of_all_rows(noise):
     torch.testing.assert_close(variances[7:8], variance + own)
 
 
-def test_nothing_is_trained_after_ctrl_c(monkeypatch):
+@pytest.mark.parametrize("skewed", [False, True])
+def test_nothing_is_trained_after_ctrl_c(skewed, monkeypatch):
     evaluate, evaluations = FlatParameters.evaluate, []
 
     def interrupted(flat):
@@ -130,8 +131,27 @@ def test_nothing_is_trained_after_ctrl_c(monkeypatch):
         return evaluate(flat)
 
     monkeypatch.setattr(FlatParameters, "evaluate", interrupted)
-    model = regressor().fit(*rough_table(900, waves=6))
+    X, y = rough_table(900, waves=6)
+    if skewed:  # the transform is chosen first
+        with pytest.raises(KeyboardInterrupt):
+            regressor().fit(X, np.exp(y))
+        assert len(evaluations) == 3
+        return
+    model = regressor().fit(X, y)
     assert len(evaluations) == 3  # and no local process
     new_X, new_y = rough_table(300, seed=1, waves=6)
     mean, deviation = model.predict(new_X, return_std=True)
     assert np.mean(np.abs(mean - new_y) < 1.96 * deviation) > 0.85
+
+
+def test_after_ctrl_c_in_a_local_process_no_other_one_is_trained(monkeypatch):
+    fit_best_of, results = sparse_predictor.fit_best_of, []
+
+    def interrupted(*args, **options):
+        results.append(fit_best_of(*args, **options))
+        results[-1].interrupted = True
+        return results[-1]
+
+    monkeypatch.setattr(sparse_predictor, "fit_best_of", interrupted)
+    model = regressor(structure=["rbf", "matern"]).fit(*rough_table(300))
+    assert len(model.members_) == 2 and len(results) == 1

@@ -7,6 +7,8 @@ from sklearn.metrics import r2_score
 from sklearn.model_selection import cross_val_score
 
 from gpytorch_nkn.estimators import NKNRegressor
+from gpytorch_nkn.estimators.nkn import nkn_regressor
+from gpytorch_nkn.estimators.nkn.ensemble import Ensemble
 from gpytorch_nkn.fit import Recipe
 
 rng = np.random.default_rng(0)
@@ -53,6 +55,25 @@ def test_columns_are_predicted_as_by_regressors_of_their_observed_rows(fitted):
         np.testing.assert_allclose(mixture.std(), std[:, k])
     first, second = (own.budget for own in fitted.estimators_)
     assert 40 < first <= 50 and 90 < second <= 100  # half of the time, and the rest
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "call"), [(nkn_regressor, "choose_transform", 2), (Ensemble, "mixture", 1)]
+)
+def test_ctrl_c_keeps_fitted_columns_and_ends_the_fit(owner, name, call, monkeypatch):
+    """It comes before the training of the second column, or after that of the first one."""
+    function, calls = getattr(owner, name), []
+
+    def interrupted(*args, **options):
+        calls.append(name)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return function(*args, **options)
+
+    monkeypatch.setattr(owner, name, interrupted)
+    model = regressor().fit(X, Y)
+    assert [own.budget for own in model.estimators_] == [None, 1e-3]
+    assert model.estimators_[0].score(X, Y[:, 0]) > 0.8 and model.predict(X).shape == Y.shape
 
 
 def test_scores_omit_missing_targets(fitted):

@@ -10,6 +10,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import (
     BernoulliLikelihood,
     BetaLikelihood,
+    GaussianLikelihood,
     LaplaceLikelihood,
     Likelihood,
     NegativeBinomialLikelihood,
@@ -172,6 +173,17 @@ def test_any_likelihood_reaches_the_highest_elbo_of_gpytorch(name):
             parameter.data.copy_(kept)
 
 
+def test_steps_on_all_rows_end_with_the_budget(monkeypatch):
+    forward, calls = PoissonLikelihood.forward, []
+    monkeypatch.setattr(
+        PoissonLikelihood, "forward", lambda *values: calls.append(0) or forward(*values)
+    )
+    model = of_likelihood("Poisson")
+    calls.clear()
+    fit(model, epochs=0, budget=1e-9)
+    assert len(calls) == 2  # at the start, and after one step
+
+
 def test_counts_in_float32_whose_rates_underflow():
     x = torch.rand(60, 2, dtype=torch.float32)
     kernel = ScaleKernel(RBFKernel()).float().initialize(outputscale=900.0)
@@ -188,8 +200,10 @@ def test_probabilities_do_not_depend_on_the_number_of_points(name):
     with num_likelihood_samples(20_000):
         all_five = model.predictive(x).probs.mean(0)
         for points in (x[:2], x[:3], x[:4].view(2, 2, 2)):
-            found = model.predictive(points).probs.mean(0).flatten(0, -2)
-            torch.testing.assert_close(found, all_five[: len(found)], rtol=0, atol=0.02)
+            observed = model.posterior(points, observation_noise=True).distribution
+            for outcomes in (model.predictive(points), observed):
+                found = outcomes.probs.mean(0).flatten(0, -2)
+                torch.testing.assert_close(found, all_five[: len(found)], rtol=0, atol=0.02)
 
 
 @pytest.mark.parametrize("name", LIKELIHOODS)
@@ -217,11 +231,21 @@ def test_any_likelihood_is_trained_and_predicts_outcomes(name, short_start):
             model.subset_output([0])
 
 
+class _OwnGaussian(GaussianLikelihood):
+    """A user's subclass."""
+
+
 def test_predictions_of_outcomes_have_their_units_or_name_what_does():
     x = torch.rand(20, 2)
     y, options = 100 + 10 * x[:, :1], {"structure": "additive", "inducing_points": 5}
-    for noise in (None, torch.full_like(y, 4.0)):
-        model = VariationalNKNGP(x, y, train_Yvar=noise, **options)
+    for given in ({}, {"train_Yvar": torch.full_like(y, 4.0)}, {"likelihood": _OwnGaussian()}):
+        model = VariationalNKNGP(x, 9 * y, **given, **options)
+        model.load_state_dict(VariationalNKNGP(x, y, **given, **options).state_dict())
+        scale = model.outcome_transform.stdvs
+        torch.testing.assert_close(scale, y.std(0, keepdim=True))
+        noise = 4.0 if "train_Yvar" in given else scale.item() ** 2 * model.likelihood.noise.item()
+        mean, variance = model.predict(x[:4], observation_noise=True)
+        torch.testing.assert_close(variance - model.predict(x[:4])[1], 0 * mean + noise)
         expected, found = model.posterior(x[:4], observation_noise=True), model.predictive(x[:4])
         torch.testing.assert_close(found.mean, expected.mean[:, 0])
         torch.testing.assert_close(found.covariance_matrix, expected.variance[:, 0].diag())
