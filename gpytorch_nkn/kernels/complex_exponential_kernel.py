@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.complex_kernel import ComplexKernel, phase, unit_phasor
+from gpytorch_nkn.kernels.distances import center_of
 
 __all__ = ["ComplexExponentialKernel"]
 
@@ -42,8 +43,9 @@ class ComplexExponentialKernel(ComplexKernel):
 
     def complex_values(self, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
         """Return complex values; see :class:`ComplexKernel` for shapes."""
-        phase1 = phase(x1, self.frequency)
-        phase2 = phase(x2, self.frequency)
+        center = center_of(x1)  # avoids cancellation between large phases
+        phase1 = phase(x1 - center, self.frequency)
+        phase2 = phase(x2 - center, self.frequency)
         if diag:
             return unit_phasor(phase1 - phase2)
         return unit_phasor(phase1.unsqueeze(-1) - phase2.unsqueeze(-2))

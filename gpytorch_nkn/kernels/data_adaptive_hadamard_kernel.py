@@ -175,7 +175,8 @@ def _kmeans_anchors(x: Tensor, num_anchors: int, seed: int) -> Tensor:
     rows, counts = np.unique(x.detach().double().cpu().numpy(), axis=0, return_counts=True)
     if len(rows) > num_anchors:
         rows = cluster_centers(rows, counts, num_anchors, seed)
-    return torch.from_numpy(rows).to(x)
+    dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
+    return torch.from_numpy(rows).to(x.device, dtype)
 
 
 def cluster_centers(rows: np.ndarray, counts: np.ndarray, number: int, seed: int) -> np.ndarray:

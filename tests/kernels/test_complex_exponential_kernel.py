@@ -30,3 +30,5 @@ def test_period_is_two_pi_over_the_frequency_also_far_from_the_origin():
     kernel = ComplexExponentialKernel().initialize(frequency=2 * math.pi)
     x = torch.tensor([[0.3]])
     assert kernel(x + 1000, x).to_dense().item() == pytest.approx(1, abs=1e-9)
+    x = torch.tensor([[4096.0], [4096.25]], dtype=torch.float32)
+    torch.testing.assert_close(kernel.float()(x).to_dense(), torch.eye(2).float())

@@ -127,10 +127,10 @@ def test_from_data_sees_active_columns_and_distinct_rows():
     rows = {tuple(row) for row in kernel.anchors[1].tolist()}
     assert rows == {tuple(row) for row in x[:3, [3, 1]].tolist()}
     assert kernel(x).shape == (2, 15, 15)
-    assert (
-        torch.float32
-        == DataAdaptiveHadamardKernel.from_data(RBFKernel(), x.float(), 2).anchors.dtype
-    )
+    from_data, whole = DataAdaptiveHadamardKernel.from_data, (9 * x).long()
+    assert from_data(RBFKernel(), x.float(), 2).anchors.dtype == torch.float32
+    centers = [from_data(RBFKernel(), points, 2).anchors for points in (whole, whole.double())]
+    torch.testing.assert_close(*centers)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from gpytorch.kernels import RBFKernel, SpectralMixtureKernel
+from gpytorch.kernels import SpectralMixtureKernel
 
 from gpytorch_nkn.kernels import SpectralComponentKernel
 
@@ -34,11 +34,3 @@ def test_equals_gpytorchs_spectral_mixture_in_one_dimension():
     expected = mixture(x, y).to_dense()
     assert expected.min() < -0.05 and expected.max() > 0.5
     torch.testing.assert_close(component(1)(x, y).to_dense(), expected)
-
-
-def test_frequency_zero_is_an_rbf_kernel():
-    kernel, rbf = component(), RBFKernel(ard_num_dims=3)
-    kernel.initialize(frequency=0.0)
-    rbf.lengthscale = LENGTHSCALE
-    x, y = torch.randn(5, 3), torch.randn(4, 3)
-    torch.testing.assert_close(kernel(x, y).to_dense(), rbf(x, y).to_dense())
