@@ -24,7 +24,7 @@ _ROWS_PER_POINT = 5  # least ratio of rows to inducing points for a local proces
 _LOO_ROWS = 2000  # largest number of rows with leave-one-out predictions
 _CHUNK = 2000  # rows whose covariances with inducing points are in memory
 _LOCAL_SHARE = 0.4  # fraction of the remaining time for the training of the local process
-_PROBE = 500  # rows at which the sensitivity to the columns is measured
+_PROBE = 500  # largest number of rows at which the sensitivity to the columns is measured
 
 # Constants of the local process
 _NEIGHBOURS = 128  # rows for the prediction at a point
@@ -123,7 +123,7 @@ class LocalPredictor:
         residuals = rows.y - self._mean(rows.x)
         self._unit = float(residuals.std(correction=0)) or 1.0
         self._known = Rows(rows.x, residuals / self._unit)
-        probe = rows.x[:_PROBE].detach().clone().requires_grad_()
+        probe = rows.x[:: 1 + len(rows) // _PROBE].detach().clone().requires_grad_()
         with torch.enable_grad():
             (slopes,) = torch.autograd.grad(sparse.posterior.mean_at(probe).sum(), probe)
         rms = slopes.square().mean(0).sqrt().nan_to_num().cpu().numpy()

@@ -86,6 +86,18 @@ def test_conditional_is_that_of_all_rows_where_all_are_neighbours():
     )
 
 
+def test_distances_have_the_slopes_of_the_whole_sorted_table():
+    x = torch.cat([torch.rand(1100, 1).sort(0).values, torch.rand(1100, 1)], 1)
+    rows = Rows(x, x[:, 0] + 3 * x[:, 0] ** 4 * torch.sin(9 * x[:, 1]))
+    sparse = SparsePredictor(untrained_model("rbf", rows), x[::20], 0)
+    local = LocalPredictor(sparse, rows, seed=0)
+    steps = 1e-4 * torch.eye(2)
+    ends = [[sparse.moments(x + sign * step)[0] for step in steps] for sign in (1, -1)]
+    slopes = (torch.stack(ends[0]) - torch.stack(ends[1])) / 2e-4
+    rms = slopes.square().mean(1).sqrt().numpy()
+    np.testing.assert_allclose(local._scale, rms, rtol=0.1)
+
+
 @pytest.mark.parametrize("noise", [None, 0.2])
 def test_predictions_match_a_sparse_model_of_all_rows(noise):
     x, y = (torch.from_numpy(part) for part in rough_table(120))
