@@ -102,10 +102,9 @@ def number_parts(cell: str) -> tuple[str, str, float, bool, bool]:
 def read_numbers(cells: pd.Series, reading: Reading) -> np.ndarray:
     """Convert a column of strings to numbers ``N``.
 
-    The decimal mark is a point if it fits at least as many cells as a comma. If all cells are like
-    ``1,234``, the comma separates thousands in files with commas, and is ambiguous in others. In
-    files with semicolons, point and comma change roles. Beside ``123``, the mark of ``1,230``
-    separates thousands.
+    The decimal mark is a point if it fits at least as many cells as a comma. The comma of ``1,234``
+    separates thousands beside ``123`` or in files with commas, and is ambiguous in others. In files
+    with semicolons, point and comma change roles.
     """
     decimal, name, unique = reading.decimal, cells.name, pd.Series(cells.unique(), dtype=object)
     parts = pd.DataFrame(map(number_parts, unique), columns=["digits", "mark", "factor", ".", ","])

@@ -15,7 +15,7 @@ from gpytorch_nkn.datasets.csv_times import MONTH, is_compact, joined, kind, mai
 __all__ = [
     "ANY_YEAR",
     "ROWS",
-    "TIME_NAMES",
+    "TIME_NAME",
     "YEAR",
     "check_columns",
     "check_one_series",
@@ -29,7 +29,7 @@ __all__ = [
 
 ROWS = "rows"  # the time column of row numbers
 _REPEATED = 0.1  # fraction of rows that may be at repeated times in one series
-_STEPS = {24, 48, 96, 288}  # numbers of equal steps in a day
+_STEPS = {12, 23, 24, 25, 48, 96, 288}  # numbers of steps in a day
 YEAR = r"(?:1[5-9]|2[01])\d\d"
 _WORD = r"([^\W\d_]{3,})"  # a month, or another word
 ANY_YEAR = rf"{YEAR}|(?<!\d)\d\d$"  # also two digits at the end
@@ -54,26 +54,22 @@ _CHAINS = [  # parts that make up a time, the preferred first
     for days in (("date",), ("year", "month", "day"), ("year", "doy"))
     for hours in map(str.split, ("", "clock", "hour", "hour minute", "clock half", "hour half"))
 ] + [("year", "month"), ("year", "quarter"), ("year", "week"), ("date", "day")]
-_INITIALS = "[JFMASOND]{2,3}"  # of two or three months: DJ, DJF
 _WIDE = (  # parts of times, names of columns that become rows, numbers of such columns
     ("month", _MONTH_NAME, {12}),
-    ("month", _INITIALS, {12}),
-    ("year", rf"{YEAR}(?: \[YR\d{{4}}\])?", range(2, 700)),
+    ("year", rf"[xX]?{YEAR}(?:\.0| \[YR\d{{4}}\]| ?[a-zA-Z*]| ?\(\w+\))?", range(2, 700)),
     ("quarter", "(?i:q(?:tr)? ?[1-4]|[1-4]q)", {4}),
-    ("hour", r"(?i:he?|hour|tp)?[ _]?\d\d?[AB]?|\d+:\d\d(:00|-\d+:\d\d)*", {*_STEPS, 12, 23, 25}),
+    ("hour", r"(?i)(he?|hour|[st]?p)?[ _]?\d\d?([ab]|-\d\d?| ?[ap]m)?|\d+:\d\d[\d:-]*", _STEPS),
+    ("week", r"(?i:week|wk|[ck]?w)[ _]?\d\d?", {52, 53}),
     ("day", r"\d\d?", {31}),
     ("date", r"\d{4}\.\d\d|\D+ \d{4}[MQKT]\d\d?", range(2, 10**6)),
-    ("date", "", range(2, 10**6)),
     ("step", r"[A-Za-z]_?\d+", range(30, 10**6)),
 )
-_AROUND = r" \[.*|^[a-zA-Z]_?(?=\d+$)|^\D+ (?=\d{4}[MQKT]\d)|(?<=\d)[AB]$|\.$"  # around times
-_GROUPS = (  # names of columns that identify series, not months or hours
-    "(?i)(?<![a-z])(?:age|area|class|code|group|id|item|region|site|station|store|type|unit|zone)"
-)
-_NO_TIME = "(?i:total|mean|average|annual)?"  # cells of the time column beside annual sums or means
-TIME_NAMES = (
-    "(?i:t|x|(date)?time(s|stamp)?|when|ds|date|step|period|index|year|month|day|hour|yyyy|unix)"
-)
+_AROUND = r"(?i) \[.*|^[a-z]_?(?=\d+$)|^\D+ (?=\d{4}[mqkt]\d)|(?<=\d)[ab]$|\.0?$"  # of times,
+_AROUND += r"|(?<=^\d{4}) ?([a-z*]|\(\w+\))$"  # and marks of provisional years
+# names of columns that identify series, not months or hours
+_IDS = "(?i)(?<![a-z])(age|area|class|code|group|id|item|region|site|station|store|type|unit|zone)"
+_NO_TIME = r"(?i:.*\b(?:total|mean|average|annual)\b.*)?"  # times of annual sums or means
+TIME_NAME = "(?i:[tx]|(date)?times?(tamp)?|when|ds|date|step|period|index|year|month|day|hour|unix)"
 
 
 def check_columns(frame: pd.DataFrame, **named: Iterable[str]) -> None:
@@ -100,13 +96,15 @@ def melted(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
     named = {*time, *reading.covariates}
     years = [c for c in frame if frame[c].str.fullmatch(YEAR).all()][:1]  # others hold values
     names = pd.Series([c for c in frame if c not in named and kinds[c] == "number"], dtype=object)
-    words = names[names.str.fullmatch(_WORD + r"\.?(?:[ .'-]*(?:\d\d){1,2})?") & ~names.isin(years)]
+    words = names[names.str.fullmatch(_WORD + r"\.?[ ./'-]*(?:\d\d){0,2}") & ~names.isin(years)]
     dated = words[words.str.contains(ANY_YEAR)]
     header = (dated if len(dated) else words.head(12) + " 2001").to_frame("header")
     new = names.to_frame("header").replace(month_names(header, reading), regex=True)["header"]
     frame, names = frame.rename(columns=dict(zip(names, new, strict=True))), new
+    is_date = names.map(kind) == "date"
+    is_date |= names.index.isin(dated.index) & (2 * is_date.sum() > len(dated))
     for part, pattern, counts in _WIDE:
-        wide = [*names[names.str.fullmatch(pattern) if pattern else names.map(kind) == "date"]]
+        wide = [*names[names.str.fullmatch(pattern) | (is_date & (part == "date"))]]
         is_few = len(wide) not in counts or 2 * len(wide) < len(words)
         if is_few or (part in ("year", "step") and "date" in [*kinds]):
             continue
@@ -114,39 +112,43 @@ def melted(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
         reading.note(f"Columns of {part}s are turned into rows.")
         reading.time = [*time, part] if {*time} - {ROWS, part} else time
         frame = frame.melt(others, wide, part, reading.target, ignore_index=False)
-        if pattern == _INITIALS:  # the order gives the month
-            frame[part] = frame[part].map({name: f"{i + 1}" for i, name in enumerate(wide)})
         frame[part] = frame[part].str.replace(_AROUND, "", regex=True).str.replace(".", "-")
         return selected(frame.sort_index(kind="stable"), reading)
     return frame
 
 
 def month_names(frame: pd.DataFrame, reading: Reading) -> dict[str, dict[str, str]]:
-    """Return English months for patterns of words in another language, by column.
+    """Return English months for patterns of words in other languages, by column.
 
-    All years have the same order of words, or three words begin as in English: Jan, Mars, Sept.
+    All words, or twelve in one year, are consecutive. Years or three words give the first month.
     """
     names: dict[str, dict[str, str]] = {}
-    months = MONTH.split("|")
-    years = [name for name in frame if frame[name].str.fullmatch(YEAR).all()]
+    months, years = MONTH.split("|"), [c for c in frame if frame[c].str.fullmatch(YEAR).all()]
     for name in frame:
         cells, sample = frame[name], frame[name].head(1000)
         has_year = sample.str.contains(ANY_YEAR).all()
         if not (has_year or years) or not 0 < sample.str.extract(_WORD)[0].nunique() <= 12:
             continue
         cells = pd.Series((cells if has_year else cells + " " + frame[years[0]]).unique())
-        words, year = (cells.str.extract(text)[0] for text in (_WORD, f"({ANY_YEAR})"))
-        by_year = words.dropna().groupby(year, sort=False).unique()
-        full = next(([*words] for words in by_year if len(words) == 12), [])
-        for step in (1, -1) if full and {*words.dropna()} == {*full} else ():
-            order, times = full[::step], by_year.index[::step]
-            ranks = [[order.index(word) for word in words[::step]] for words in by_year]
-            english = sum(word[:3].lower() == m for word, m in zip(order, months, strict=True))
-            is_time = (has_year or name in reading.time) and times.is_monotonic_increasing
-            is_time &= len(times) > 1 and ranks == [sorted(rank) for rank in ranks]
-            if (is_time or english >= 3) and english < 12:
-                names[name] = {rf"\b{w}\b\.?": m for w, m in zip(order, months, strict=True)}
-                reading.note(f"{order[0]!r} to {order[-1]!r} in {name!r} are months 1 to 12.")
+        pairs = cells.str.extract(_WORD).assign(year=cells.str.extract(f"({ANY_YEAR})")[0])
+        pairs = pairs.dropna().drop_duplicates().astype({"year": int})
+        year = pairs["year"] = pairs["year"] + 100 * (pairs["year"] < 30)  # two digits
+        pairs = pairs[:: 1 if year.iloc[0] <= year.iloc[-1] else -1]
+        word, year = (pairs.sort_values("year", kind="stable")[column] for column in pairs)
+        full = year[word.groupby(year).transform("size") == 12]
+        some = year == full.iloc[0] if len(full) else year > 0
+        orders: list[tuple[int, dict[str, int]]] = [(-1, {})]
+        for n in 12 * year[some].iloc[0] + np.add.outer(range(12), range(some.sum())):
+            order = dict(zip(word[some], (n % 12).tolist(), strict=True))
+            if (12 * year[some] + word[some].map(order) == n).all():
+                orders += [(sum(w[:3].lower() == months[k] for w, k in order.items()), order)]
+        english, order = max(orders, key=lambda item: item[0])
+        is_time = (has_year or name in reading.time) and len(order) == 12 < len(word)
+        is_in_order = ((12 * year + word.map(order)).diff().iloc[1:] > 0).all()
+        if is_in_order and (is_time or english >= 3) and english < len(order):
+            names[name] = {rf"\b{w}\b\.?": months[k] for w, k in order.items()}
+            (low, first), *_, (high, last) = sorted((k + 1, w) for w, k in order.items())
+            reading.note(f"{first!r} to {last!r} in {name!r} are months {low} to {high}.")
     return names
 
 
@@ -182,7 +184,7 @@ def _counted(frame: pd.DataFrame, first: str, part: str) -> dict[str, str]:
     for finer, name in zip(parts, after, strict=False):
         n = pd.to_numeric(frame[name], errors="coerce")
         is_count = (n.between(*_PARTS[finer][1:]) & (n % 1 == 0)).all()
-        is_count &= not re.search(_GROUPS, name)
+        is_count &= not re.search(_IDS, name)
         if not is_count or not frame.duplicated([*columns.values()]).any():
             break
         columns[finer] = name
@@ -207,7 +209,7 @@ def choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], str, 
     years = [n for n in first if runs[n] == frame[n].nunique() < len(frame)]  # in order, repeated
     first |= {n: "date" for n in frame if part_of[n] == "date"}
     counted = [c for i in first.items() if (c := _counted(frame, *i)) and target not in c.values()]
-    timely = {n for n in frame if part_of[n] or re.fullmatch(TIME_NAMES + "|(?i:yr)", n)}
+    timely = {n for n in frame if part_of[n] or re.fullmatch(TIME_NAME + "|(?i:yr)", n)}
     timely |= {name for chain in counted for name in chain.values()}
     parts: dict[str, str] = {}
     for name in times or frame.columns.drop([target] if target else []):
@@ -249,7 +251,7 @@ def _rising(
     """Choose the time in a table without dates: a usual name, or, without years, rising numbers."""
     if len(numbers) + (target is not None) < 2:
         names = [name for name in frame if name != target]
-        return max(names, key=lambda n: (bool(re.fullmatch(TIME_NAMES, n)), n not in numbers))
+        return max(names, key=lambda n: (bool(re.fullmatch(TIME_NAME, n)), n not in numbers))
     ranks = {}
     for name in numbers:
         values = pd.to_numeric(frame[name].str.replace(",", "."), errors="coerce").dropna()
@@ -267,11 +269,10 @@ def _rising(
 
 def count_rows(frame: pd.DataFrame, reading: Reading) -> None:
     """Add a column of row numbers; count from the last row if the newest is first."""
-    dates = [name for name in frame if main_kind(frame[name]) == "date"][:1]
-    falls, reading.time = False, [ROWS]
-    with suppress(ValueError):  # without readable dates
-        times = [read_times(frame, {"date": d}, reading.changed(notices=[]))[0] for d in dates]
-        falls = any((np.diff(x).astype(int) <= 0).all() for x in times)
+    dates, falls, reading.time = frame.apply(main_kind) == "date", False, [ROWS]
+    with suppress(ValueError, IndexError):  # without readable dates
+        x, _ = read_times(frame, {"date": frame.columns[dates][0]}, reading.changed(notices=[]))
+        falls = bool((np.diff(x).astype(int) <= 0).all())
     frame[ROWS] = np.arange(len(frame))[:: -1 if falls else 1].astype(str).astype(object)
     reading.note(f"Rows are counted from the {'last' if falls else 'first'} row.")
 
@@ -299,15 +300,13 @@ def rows_with_time(frame: pd.DataFrame, times: list[str], reading: Reading) -> p
 
 def check_one_series(frame: pd.DataFrame, x: np.ndarray, times: list[str], target: str) -> None:
     """Raise an error if many rows share a time, as in files of several series."""
-    count, advice = pd.Series(x).value_counts(), []
+    count, advice = pd.Series(x).value_counts(), ["name all columns of the time"]
     ids = [c for c in frame if c not in (*times, target) and 1 < frame[c].nunique() <= len(x) / 3]
     if len(x) - len(count) < (_REPEATED if ids else 0.5) * len(x):
         return
     if ids:
         name = min(ids, key=lambda c: frame.duplicated([*times, c]).sum())
         where = option("where", {name: frame[name].iloc[0]})
-        advice = [f"choose the rows of one series by {where}"]
-    advice += ["name all columns of the time", f"use all rows by {option('time', times)}"]
-    raise ValueError(
-        f"{count.iloc[0]} rows have the time {count.index[0]}: {', or '.join(advice)}."
-    )
+        advice.insert(0, f"choose the rows of one series by {where}")
+    text = ", or ".join([*advice, f"use all rows by {option('time', times)}"])
+    raise ValueError(f"{count.iloc[0]} rows have the time {count.index[0]}: {text}.")

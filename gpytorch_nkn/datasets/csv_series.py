@@ -115,11 +115,8 @@ def read_time_series(
     note("Rows are sorted by time.", (np.diff(now) < 0).any())
     note(f"Rows that repeat an earlier time: {repeated}; all rows are used.", repeated)
     full = [c for c in unused if (frame[c][known] != "").all() and frame[c][known].nunique() > 1]
-    note(
-        f"Unused numeric columns: {quoted(full)}; if they are known for the future, "
-        f"name them by {csv_cells.option('covariates', full)}.",
-        full,
-    )
+    text = f"Unused numeric columns: {quoted(full)}; if they are known for the future, name them by"
+    note(f"{text} {csv_cells.option('covariates', full)}.", full)
     return TimeSeries(
         name=Path(path.name.removesuffix(".gz")).stem,
         x=x[now],

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from gpytorch_nkn.datasets.csv_cells import Reading, option, quoted
-from gpytorch_nkn.datasets.csv_columns import ANY_YEAR, TIME_NAMES, YEAR, selected
+from gpytorch_nkn.datasets.csv_columns import ANY_YEAR, TIME_NAME, YEAR, selected
 from gpytorch_nkn.datasets.csv_times import MISSING, MONTH, is_compact, kind, main_kind
 
 __all__ = ["read_table"]
@@ -34,17 +34,15 @@ def read_table(path: str | os.PathLike, reading: Reading) -> pd.DataFrame:
 
     def cleared(cells: pd.Series) -> pd.Series:
         missing = cells.str.fullmatch(MISSING) | cells.isin([*reading.na_values])
-        if cells[~missing].str.fullmatch("(?i:true|false)").all():
-            cells = cells.replace({"(?i:true)": "1", "(?i:false)": "0"}, regex=True)
+        cells = cells.replace({"(?i)^true$": "1", "(?i)^false$": "0"}, regex=True)
         return cells.mask(missing | pd.to_numeric(cells, errors="coerce").isin(codes), "")
 
     frame = frame.apply(cleared).astype(object)
-    for name in frame.columns[frame.columns.str.fullmatch("(?i)date|datum|timestamp|date.?time")]:
-        days = pd.to_numeric(frame[name].mask(frame[name] == "", _SERIAL[0]), errors="coerce")
-        if days.between(*_SERIAL).all():
+    for name in frame.filter(regex="(?i)^(.* )?(dat(e|um)(.?time)?|timestamp)$"):
+        days = pd.to_numeric(frame[name].str.replace(",", "."), errors="coerce")
+        if (days.between(*_SERIAL) | (frame[name] == "")).all():
             dates = pd.to_datetime(days, unit="D", origin="1899-12-30").dt.round("s")
-            texts = dates.dt.strftime("%Y-%m-%d %H:%M:%S").astype(object)
-            frame[name] = texts.where(frame[name] != "", "")
+            frame[name] = dates.dt.strftime("%Y-%m-%d %H:%M:%S").astype(object).fillna("")
             reading.note(f"Numbers of {name!r} are read as Excel dates.")
     return frame
 
@@ -59,7 +57,7 @@ def _text(path: Path, reading: Reading) -> str:
             raise ValueError(f"{path} is a damaged gzip file: {error}.") from None
     if data[:4] in (b"PK\3\4", b"\xd0\xcf\x11\xe0"):
         raise ValueError(f"{path} is not text but a workbook or an archive; save it as CSV first.")
-    guess = "utf-16" if b"\0" in data[:4] else "utf-8-sig"
+    guess = {b"\0": "utf-16-be"}.get(data[:1], "utf-16" if b"\0" in data[:4] else "utf-8-sig")
     for name in [encoding] if encoding else [guess, "cp1252", "latin-1"]:
         with suppress(UnicodeError, LookupError):
             text = data.decode(name)
@@ -71,15 +69,16 @@ def _text(path: Path, reading: Reading) -> str:
 
 def _rows(path: Path, reading: Reading) -> pd.DataFrame:
     """Split a file into stripped cells, indexed by line; ``reading`` receives the separator."""
-    lines = [line.strip(" ") for line in re.split("\r\n|\r|\n", _text(path, reading))]
+    lines = [line.rstrip(" ") for line in re.split("\r\n|\r|\n", _text(path, reading))]
     lines[: reading.skiprows] = [""] * min(reading.skiprows, len(lines))
-    is_comment = [line[:1] in ("#", "%") and line[:4].lower() != "#n/a" for line in lines]
+    is_comment = [re.match("(?i) *(?:#(?!n/a)|%)", line) is not None for line in lines]
     used = [i for i, line in enumerate(lines) if line and not is_comment[i]]
     if not used:
         raise ValueError(f"{path} is empty.")
 
     def split(block: Iterable[str], sep: str) -> list[list[str]]:
-        return list(csv.reader(block, delimiter=sep, skipinitialspace=True))
+        lines = [line.strip(" ") for line in block]
+        return list(csv.reader(lines, delimiter=sep, skipinitialspace=True))
 
     def usual(sep: str) -> tuple[float, int]:
         """Return the fraction of rows with the most frequent number of cells, and this number."""
@@ -101,6 +100,7 @@ def _rows(path: Path, reading: Reading) -> pd.DataFrame:
             text = lines[i].lstrip("#% ")
             is_header = i < first and re.search(r"\d", lines[first])
             lines[i] = text if is_header and len(split([text], sep)[0]) == width else ""
+        lines = _aligned(lines, width) if sep == " " else lines
         reader = csv.reader(lines, delimiter=sep, skipinitialspace=True)
         numbers, cells = zip(*((reader.line_num, row) for row in reader), strict=True)
         columns = zip_longest(*([c.strip(" '=\"") for c in row] for row in cells), fillvalue="")
@@ -110,6 +110,20 @@ def _rows(path: Path, reading: Reading) -> pd.DataFrame:
         raise ValueError(f"{path} cannot be split at {sep!r} (sep, --sep): {error}.") from None
     reading.sep = sep
     return rows[(rows != "").any(axis=1)]
+
+
+def _aligned(lines: list[str], width: int) -> list[str]:
+    """Write "" for empty cells in columns of fixed width, where lines with all cells align."""
+    spans = [np.array([m.span() for m in re.finditer(r"\S+", line)] or [(0, 0)]) for line in lines]
+    full = np.stack([span for span in spans if len(span) == width] or [np.zeros((width, 2))])
+    begin, end = full[..., 0].min(0), full[..., 1].max(0)
+    lines = [line.strip(" ") for line in lines]
+    for i, span in enumerate(spans) if (begin[1:] > end[:-1]).all() else ():
+        columns = end.searchsorted(span[:, 0], side="right")
+        if lines[i] and len(span) < width > columns[-1] and (np.diff(columns) > 0).all():
+            cells = dict(zip(columns, lines[i].split(), strict=True))
+            lines[i] = " ".join(cells.get(column, '""') for column in range(width))
+    return lines
 
 
 def _named(path: Path, rows: pd.DataFrame, reading: Reading) -> pd.DataFrame:
@@ -199,7 +213,7 @@ def _layout(
     count = names[named].replace("", None).nunique(axis=1)
     timed = [i for i in data if main[i] in ("date", "clock")] or data[:1]
     fill = 2 * (count + (names[named].map(kind) == "text").sum(axis=1))
-    fill += names[timed].apply(lambda cells: cells.str.fullmatch(TIME_NAMES)).any(axis=1)
+    fill += names[timed].apply(lambda cells: cells.str.fullmatch(TIME_NAME)).any(axis=1)
     names = names[(fill == fill.max()) & (2 * count >= len(named))].iloc[:1]
     first = pd.to_numeric(rows.iloc[begin][data], errors="coerce").dropna()
     if names.empty and kind(rows.iat[begin, 0]) in ("text", "missing") and len(first) > 1:

@@ -21,47 +21,48 @@ MISSING = (
 )
 MONTH = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
 _INTERVAL_END = (
-    r"(?: +(?:-|\u2013|to) +|[/,](?=\d{4}-\d\d-)|(?:(?<=^\d\d:\d\d)|(?<=^\d:\d\d))[-\u2013])"
-    r"(?=\d+[-./:]\d).*"
+    r"(?: +(?:-|\u2013|to) +|[/,](?=\d{4}-\d\d-)"
+    r"|(?:(?<=^\d\d:\d\d)|(?<=^\d:\d\d)|(?<=\.\d{4}))[-\u2013])(?=\d+[-./:]\d).*"
 )
 _IGNORED = (  # ignored parts of dates: ends of intervals, names of weekdays, ...
     _INTERVAL_END + r"|\(?\b(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*\)?[.,]? |\bfy ?'?(?=\d)"
-    r"|^(?:w/?e|week (?:of|ending|beginning)) |(?:utc|gmt)(?=[+-]\d)"
+    r"|^(?:w/?e|week (?:of|ending|beginning)|[^\W\d]{2,10}[.,]*(?= \d\d?[./]\d\d?[./])) "
+    r"|(?:utc|gmt)(?=[+-]\d)"
     r"|(?:(?<=[+-]\d{4})|(?<=[+-]\d\d:\d\d)) ?[(\[]?[a-z /_]+[)\]]?$"
     r"|(?<=\d) ?(?:[.\u6708\u65e5\uc6d4\uc77c]|\*+|\([a-z\d]{1,8}\))$"
     r"|(?<=\d)(?<!:\d\d)(?: |(?<=[12]\d{3}))[pre]$"
 )
 _CLOCK = (  # 5:30, 18.00.00, 12.00.00 am, 6 pm, 0530, with a zone or without
-    r"(?P<H>\d\d?)(?:[:.]?(?P<M>[0-5]\d)(?:[:.]?(?P<S>[0-5]\d(?:[.,]\d+)?))?)?"
+    r"(?P<H>\d\d?)(?:[:.h]?(?P<M>[0-5]\d)(?:[:.]?(?P<S>[0-5]\d(?:[.,]\d+)?))?)?"
     r"(?: ?(?P<p>[ap])(?:\.? ?m\.?|(?<=:\d\d[ap])|(?<=:\d\d [ap])))?"
-    r"(?: ?(?P<z>z|[+-]\d\d(?::?\d\d)?|\(?[a-z]{3,4}(?:/[a-z]{3,4})?\)?))?"
+    r"(?: ?(?P<z>z|[+-]\d\d(?::?\d\d)?|\(?[a-z]{3,8}(?:/[a-z_]{3,20})?\)?))?"
 )
-_CLOCK_ALONE = rf"(?=\d\d?(?::|\.[0-5][05]\.00| ?[ap]|\.\d\d.*[ap])){_CLOCK}"
+_CLOCK_ALONE = rf"(?=\d\d?(?:[:h]|\.[0-5][05]\.00| ?[ap]|\.\d\d.*[ap])){_CLOCK}"
 _FORMS = (  # of dates; "-" separates parts, "~" may separate them
-    "Y-m-d d-m-Y m-d-Y d-m-y m-d-y y-m-d d~b~Y d~b~y b~d-Y Y~b~d YND yND Y-j Yj Y-f Y-q Y-m m-Y YN "
-    "Y~S S-Y b~Y b~y Y~b Y~x~m Y~w~Wu y~w~W w~W-Y Y-W W-Y YW Y~w~Uu w~U-Y Y-U U-Y YU Y~Q Q~Y Q-y "
-    "y~Q R~Y Y-R R~y Y-I I-Y Y"
+    "Y-m-d d-m-Y m-d-Y dNE mDE d-m-y m-d-y y-m-d d~b~Y d~b~y b~d-Y Y~b~d YND yND dNy mDy Y-j Yj "
+    "Y-f Y-m m-Y Y-q q-Y YN Y~S S-Y b~Y b~y Y~b Y~x~m Y~w~Wu y~w~W w~W-Y Y-W W-Y YW Y~w~Uu w~U-Y "
+    "Y-U U-Y YU Y~Q Q~Y Q-y y~Q R~Y Y-R R~y Y-I I-Y Y"
 ).split()
 _PARTS = {  # with the years and months of Chinese, Japanese and Korean
     "-": "[\\s./,:'\u2019_\u5e74\u6708\ub144\uc6d4-]+",
-    "~": r"[\s./,:'\u2019_-]*", "Y": r"(?P<Y>\d{4})",
-    "y": r"(?P<y>\d\d)", "m": r"(?P<m>\d\d?)", "N": r"(?P<m>\d\d)", "x": "mm?",
+    "~": r"[\s./,:'\u2019_-]*", "Y": r"(?P<Y>\d{4})", "E": r"(?P<Y>(?:19|20)\d\d)",
+    "y": r"(?P<y>\d\d)", "m": r"0?(?P<m>\d\d?)", "N": r"0?(?P<m>\d\d)", "x": "mm?",
     "b": rf"(?P<b>{MONTH})[a-z]*", "d": r"(?P<d>\d\d?)(?:st|nd|rd|th)?", "D": r"(?P<d>\d\d)",
-    "j": r"(?P<j>\d{3})", "f": r"(?:\d\d)?(?P<f>\d\d)", "q": "(?P<q>[1-4])",
+    "j": r"(?P<j>\d{3})", "f": r"(?:\d\d)?(?P<f>\d\d)", "q": "0?(?P<q>[1-4])",
     "Q": "(?:kw|q|t|qtr|quarter) ?0?(?P<q>[1-4])",
     "R": r"(?P<q>[1-4])(?:[a-z\xba.]{0,3})[ -]?[qkt][a-z.]*", "S": "[hs](?P<s>[12])",
     "I": "(?P<i>iv|i{1,3})(?: [qkt][a-z.]*)?",
-    "w": "(?:week|[ck]?w)",
+    "w": "(?:week|wk|v|[ck]?w)",
     "W": r"(?P<W>\d\d?)", "U": r"(?P<U>\d\d?)", "u": "(?:-?(?P<u>[1-7]))?",
 }  # fmt: skip
 _PATTERNS = {
     form: "".join(map(_PARTS.__getitem__, form))
-    + rf"(?:(?:t|[ ,:_@]+|(?<=^\d{{8}})){_CLOCK})?" * bool({*form} & {*"dDj"})
+    + rf"(?:(?:t|[ ,:_@]+|(?<=^\d{{8}})-?){_CLOCK})?" * bool({*form} & {*"dDj"})
     for form in _FORMS
 }
 _DATE = re.sub(r"\?P<\w>", "?:", "|".join(_PATTERNS.values()))
 _PLAIN = r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?"
-_ORDERED = _FORMS[1:6]  # day, month or year may come first
+_ORDERED = _FORMS[1:8]  # day, month or year may come first
 _GROUPS = "YymbqisfdjWUuHMSpz"  # named groups of the patterns of dates
 _LETTERS = {  # group of the patterns for a part of the time in a separate column
     "year": "Y", "month": "m", "quarter": "q", "week": "W", "day": "d", "doy": "j",
@@ -103,22 +104,22 @@ def main_kind(cells: pd.Series) -> str:
 
 
 def is_compact(cells: pd.Series) -> bool:
-    """Return whether all numbers are dates: 20010930, 010930, 2001273, 200109, 09.2001, 2001.1."""
+    """Return whether all numbers are dates: 30092001, 010930, 2001273, 200109, 2001.1."""
     unique = pd.Series(cells.unique(), dtype=object)
     if unique.str.fullmatch(r"\d{4}[.,]\d\d?").all():  # months or quarters
         marks, months = {*unique.str[5:]}, {f"{i:0{n}}" for i in range(1, 13) for n in (1, 2)}
         return marks == {*"1234"} or {"11", "12"} <= marks <= months
     steps = {*np.diff(np.sort(unique.astype(int)))} if unique.str.fullmatch(r"\d{6}").all() else {0}
     is_week = steps in ({1, 48}, {1, 49}, {1, 48, 49}) or "week" in str(cells.name).lower()
-    week = r"|\d{6}" if is_week else ""
-    day = r"(?:0[1-9]|[12]\d|3[01])(?:(?:[01]\d|2[0-4])(?:[0-5]\d){0,2})?"
-    month = "(?:0[1-9]|1[0-2])"
-    pattern = rf"(?:1[6-9]|2[01])\d\d{month}(?:{day})?{week}|[01]\d\.(?:1[6-9]|2[01])\d\d"
-    short = rf"\d\d{month}(?:0[1-9]|[12]\d|3[01])"
-    is_date = unique.str.fullmatch(pattern).all() or unique.str.fullmatch(short).all()
+    year, month, day = r"(?:1[6-9]|2[01])\d\d", "(?:0[1-9]|1[0-2])", r"(?:0[1-9]|[12]\d|3[01])"
+    date = rf"{year}{month}(?:{day}(?:(?:[01]\d|2[0-4])(?:[0-5]\d){{0,2}})?)?"
+    patterns = [date, rf"0?[01]\d\.{year}", rf"\d\d{month}{day}", rf"(?:19|20)\d\d0{month}"]
+    patterns += [r"\d{6}"] * is_week
     if re.search("(?i)dat|time|day|doy|^t$", str(cells.name)):  # others are counts and identifiers
-        is_date |= unique.str.fullmatch(r"(?:19|20)\d\d(?:[0-2]\d|3[0-6])\d").all()
-    return bool(is_date and len(unique) > 1 == unique.str.len().nunique())
+        days = rf"(?:(?:{day}|[1-9]){month}|(?:{month}|[1-9]){day})(?:19|20)?\d\d"
+        patterns += [r"(?:19|20)\d\d(?:[0-2]\d|3[0-6])\d", days]
+    is_date = any(unique.str.fullmatch(pattern).all() for pattern in patterns)
+    return is_date and len(unique) > 1 == (unique.str.len() + 1).floordiv(2).nunique()
 
 
 def joined(frame: pd.DataFrame) -> pd.Series:
@@ -164,23 +165,21 @@ def read_times(
         zone = str(timezone(timedelta(minutes=offset[0])))
     elif offset.max() - offset.min() > 60:
         times, zone = times - pd.to_timedelta(offset, unit="m"), "UTC"
-    letters = {*form, *(_letter(part, name) for part in parts)}
+    letters = {*form, *map(_LETTERS.get, parts)}
     first = {"d": "day", "m": "month", "y": "year"}.get(form[:1], "")
+    to_first, is_local = ", and dated to their first month.", not zone and offset.notna().any()
     has_ends = table.head().apply(lambda cells: cells.str.contains(_INTERVAL_END)).any(axis=None)
+    thai = rf"(?<!\d){times.min().year + 543}"
     notices = {
         f"Dates are read {first} first.": form in _ORDERED,
         _SHORT_YEARS: "y" in letters,
         f"Weeks begin on {'Sundays' if 'U' in letters else 'Mondays'}.": letters & {*"WU"},
-        "Times are read as quarters, and dated to their first month.": letters & {*"qQRI"},
-        "Times are read as half-years, and dated to their first month.": "S" in letters,
+        f"Times are read as quarters{to_first}": letters & {*"qQRI"},
+        f"Times are read as half-years{to_first}": "S" in letters,
         "Times are converted to UTC.": zone == "UTC" and offset.nunique() > 1,
-        "Times are local: the clock changes, and offsets from UTC are dropped.": (
-            not zone and offset.notna().any()
-        ),
+        "Times are local: the clock changes, and offsets from UTC are dropped.": is_local,
         "Intervals are dated to their starts.": has_ends,
-        "Years of the Buddhist era are read as 543 years earlier.": (
-            cells.str.contains(rf"(?<!\d){times.min().year + 543}").any()
-        ),
+        "Years of the Buddhist era are read as 543 years earlier.": cells.str.contains(thai).any(),
     }
     reading.notices += [notice for notice, is_so in notices.items() if is_so]
     return _coarsest(times, months=not letters & {*"dDjWUHM"})[codes], zone
@@ -190,11 +189,6 @@ def _completed(cells: pd.Series) -> pd.Series:
     """Write 2001.1 beside 2001.9 or 2001.11 as 2001.10, because numbers lose their last zero."""
     beside = [cells.shift(i).str[5:].isin(["9", "09", "11"]) for i in (-1, 1)]
     return cells.mask(cells.str.fullmatch(r"\d{4}[.,]1") & (beside[0] | beside[1]), cells + "0")
-
-
-def _letter(part: str, name: str) -> str:
-    """Return the group of a part of the time; weeks of epidemiology begin on Sundays."""
-    return "U" if part == "week" and re.search(_EPIDEMIC, name) else _LETTERS.get(part, "")
 
 
 def _numbers(cells: pd.Series, reading: Reading) -> np.ndarray:
@@ -215,8 +209,10 @@ def _readings(
 ) -> dict[str, pd.DataFrame]:
     """Read dates in every form that fits some of them; dates that a form does not fit are NaT."""
     others, name = _other_parts(table, names, reading), " ".join(names.values())
-    if "date" not in table:
-        return {"": _assembled(others)}
+    is_week, is_epi = "week" in name.lower(), re.search(_EPIDEMIC, name) is not None
+    if "date" not in table:  # weeks begin on Mondays, else on Sundays
+        forms = ("U",) if is_epi else ("", "U")
+        return {form: _assembled(others.rename(columns={"W": form or "W"})) for form in forms}
     texts, date_format, dayfirst = table["date"], reading.date_format, reading.dayfirst
     if date_format is not None:
         utc = "%z" in date_format
@@ -232,12 +228,11 @@ def _readings(
     texts, by_form = texts.str.lower(), {}
     if texts.head(1000).str.contains(_IGNORED).any():
         texts = texts.str.replace(_IGNORED, "", regex=True).str.strip()
-    sample = [*texts.head(1000)]
-    is_week, is_epi = "week" in name.lower(), re.search(_EPIDEMIC, name) is not None
+    sample, years_apart = [*texts.head(1000)], texts.str.replace(r"\d{4}", "", regex=True)
     for form in sorted(_FORMS, key=lambda form: is_week and not {*form} & {*"WU"}):
         is_excluded = form in _ORDERED and dayfirst not in (None, form[0] == "d")
         is_excluded |= len(form) == 3 and bool({*others} & {*"mqWU"})  # 2012-13 beside a month
-        is_excluded |= (is_epi and "W" in form) or (form == "Y-q" and texts.str[-1].nunique() < 4)
+        is_excluded |= (is_epi and "W" in form) or ("q" in form and years_apart.nunique() != 4)
         if not is_excluded and any(map(re.compile(_PATTERNS[form]).fullmatch, sample)):
             parts = texts.str.extract(f"^(?:{_PATTERNS[form]})$")
             weeks = parts[[*{*form} & {*"WU"}]].astype(float)  # 2001-13 among months is an error
@@ -264,7 +259,7 @@ def _other_parts(table: pd.DataFrame, names: Mapping[str, str], reading: Reading
         elif part in ("clock", "hour"):
             parts = parts.join(texts.str.extract(f"^{_CLOCK}$"))
         else:
-            parts[_letter(part, " ".join(names.values()))] = digits
+            parts[_LETTERS[part]] = digits
         if part == "month":
             parts["b"] = texts.str.extract(f"({MONTH})")[0]
     return parts
@@ -307,7 +302,9 @@ def _assembled(parts: pd.DataFrame) -> pd.DataFrame:
     good &= np.isnan(n["f"]) | ((n["f"] == (year + 1) % 100) & (len(parts) > 2))
     hour = np.where(half.isna(), n["H"], n["H"] % 12 + 12 * (half == "p"))
     seconds = 3600 * _first(hour, 0) + 60 * _first(n["M"], 0) + _first(n["S"], 0)
-    offset = zone.map(_offset, na_action="ignore").astype(float).to_numpy()
+    clock = zone.mask(zone.isin(["z", "utc", "gmt"]), "+00").str.extract(r"([+-]\d\d):?(\d\d)?")
+    hours, minutes = clock.astype(float).to_numpy().T
+    offset = 60 * hours + np.copysign(_first(minutes, 0), hours)
     good &= (seconds <= 90_000) & (np.isnan(offset) == (np.isnan(offset).mean() >= 0.5))
     seconds += 86_400 * (_first(n["u"], 1) - 1)
     times = date.astype("datetime64[us]") + (1e6 * seconds).round().astype(int)
@@ -318,13 +315,6 @@ def _first(*values: np.ndarray | float) -> np.ndarray:
     """Return the first of the values that is not NaN, by entry."""
     arrays = map(np.asarray, values)
     return reduce(lambda one, other: np.where(np.isnan(one), other, one), arrays)
-
-
-def _offset(zone: str) -> float:
-    """Return the offset from UTC in minutes, NaN for other names of time zones."""
-    if found := re.fullmatch(r"([+-])(\d\d):?(\d\d)?", zone):
-        return float(found[1] + "1") * (60 * int(found[2]) + int(found[3] or 0))
-    return 0.0 if zone in ("z", "utc", "gmt") else np.nan
 
 
 def _has_few_gaps(times: pd.Series) -> bool:

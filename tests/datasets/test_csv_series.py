@@ -52,7 +52,6 @@ DATES = {  # years of provisional and Thai dates, Dutch quarters, epidemiologica
     ("2001/02", "2002/03", "2003/04"): ["2001-01", "2002-01", "2003-01"],
     ("2001-2002", "2002-2003", "2003-2004"): ["2001-01", "2002-01", "2003-01"],
     ("52/2019", "51/2019"): ["2019-12-23", "2019-12-16"],
-    ("2020-W05", "2020-W06"): ["2020-01-27", "2020-02-03"],
     ("2020W53", "2021W01"): ["2020-12-28", "2021-01-04"],
     ("2018KW01", "2018KW02"): ["2018-01-01", "2018-01-08"],
     ("1995KW04", "1996KW01", "1996KW02"): ["1995-10", "1996-01", "1996-04"],
@@ -69,6 +68,9 @@ DATES = {  # years of provisional and Thai dates, Dutch quarters, epidemiologica
     ("31-Jan-60", "29-Feb-60"): ["1960-01-31", "1960-02-29"],
     ("January 31st, 1960", "February 2nd, 1960"): ["1960-01-31", "1960-02-02"],
     ("Wed, 1 Jan 2020", "Thu, 2 Jan 2020"): ["2020-01-01", "2020-01-02"],
+    ("Mi, 13.05.2020", "Do, 14.05.2020"): ["2020-05-13", "2020-05-14"],
+    ("1.1.2020-31.1.2020", "1.2.2020-29.2.2020"): ["2020-01-01", "2020-02-01"],
+    ("13/2/2020 18h00", "13/2/2020 19h30"): ["2020-02-13T18:00:00", "2020-02-13T19:30:00"],
     ("2001-09-01T10", "2001-09-01T11"): ["2001-09-01T10:00:00", "2001-09-01T11:00:00"],
     ("2001-09-01 00:00", "2001-09-01 24:00"): ["2001-09-01", "2001-09-02"],
     ("13.2.2020 18.00.00", "13.2.2020 19.30.00"): ["2020-02-13T18:00:00", "2020-02-13T19:30:00"],
@@ -111,18 +113,11 @@ MONTHS = np.arange("1996-03", "2005-11", dtype="datetime64[M]")
 QUARTERS = MONTHS[1::3]
 DAYS = np.arange("1999-12-20", "2000-03-10", dtype="datetime64[D]")
 WRITTEN = {
-    "%YM%m": MONTHS,
-    "%Y.%m": MONTHS,
-    "%b-%y": MONTHS,
-    "%m.%Y": MONTHS,
+    **dict.fromkeys("%YM%m %Y.%m %b-%y %m.%Y 0%m.%Y 0%m/%Y %Y0%m".split(), MONTHS),
     "01/%m/%Y": MONTHS.astype("datetime64[D]"),  # day first, as it has no gaps then
     "%m/01/%y": MONTHS.astype("datetime64[D]"),
-    "%d/%m/%Y": DAYS,
-    "%m/%d/%Y": DAYS,
-    "%d.%m.%y": DAYS,
-    "%y-%m-%d": DAYS,
-    "%d%b%Y": DAYS,
-    "%b %d, %Y": DAYS,
+    **dict.fromkeys("%d/%m/%Y %m/%d/%Y %d.%m.%y %y-%m-%d %d%b%Y %d%m%Y %m%d%Y".split(), DAYS),
+    **dict.fromkeys(["%d%m%y", "%m%d%y", "%b %d, %Y"], DAYS),
     "%G-W%V": DAYS[::7],
     "%m/%d/%y %I:%M %p": DAYS.astype("datetime64[s]") + 17 * np.timedelta64(1, "h"),
 }
@@ -142,7 +137,9 @@ def test_series_written_in_any_format_read_back_as_the_same(read, date_format):
         assert (given.x == times).all()
 
 
-@pytest.mark.parametrize("pattern", ["{y}Q{q}", "Q{q}-{yy:02}", "{y}-{q}", "{y}.{q}", "{y}:{q}"])
+@pytest.mark.parametrize(
+    "pattern", ["{y}Q{q}", "Q{q}-{yy:02}", "{y}-{q}", "{y}.{q}", "{y}:{q}", "{q}/{y}", "{y}:0{q}"]
+)
 def test_quarters_in_any_format_are_equal_steps(read, pattern):
     years = QUARTERS.astype("datetime64[Y]").astype(int) + 1970
     quarters = QUARTERS.astype(int) % 12 // 3 + 1
@@ -288,7 +285,6 @@ def hours(first, count, row):
 FULL_DATE = "Date,Year,Month,y\n" + "".join(
     f"{d},{d.astype(object).year},{d.astype(object).month},{i}\n" for i, d in enumerate(DAYS)
 )
-PERIODS = hours(1, 48, "2019-03-{d:02},{n},{i}\n")
 HALF_HOURS = "".join(
     f"0{1 + i // 48}/03/2023 {i % 48 // 2:02}:{i % 2 * 30:02};{i},000\n" for i in range(144)
 )
@@ -309,16 +305,13 @@ BY_HALVES += "".join(f"{1990 + i} {b},{i}\n" for i in range(9) for b in ("JAN", 
 FILES = {  # text, options, first and last time, number, first and last value
     "byte order mark": ("\ufefft,y\n1,2\n2,3\n", {}, 1, 2, 2, 2, 3),
     "utf-16": ("t,y\n1,2\n2,3\n".encode("utf-16"), {}, 1, 2, 2, 2, 3),
+    "utf-16 of Java": ("t,y\n1,2\n2,3\n".encode("utf-16-be"), {}, 1, 2, 2, 2, 3),
     "latin-1": ("t,gr\u00f6\u00dfe\n1,2\n2,3\n".encode("latin-1"), {}, 1, 2, 2, 2, 3),
-    "semicolons, no header": ("1;2,0\n2;3,0\n", {}, 1, 2, 2, 2, 3),
-    "spaces": ("  t    y\n  1   2\n  2   3\n", {}, 1, 2, 2, 2, 3),
-    "another separator": ("t~y\n1~2\n2~3\n", {"sep": "~"}, 1, 2, 2, 2, 3),
     "tab of a shell": ("t\ty\n1\t2\n2\t3\n", {"sep": r"\t"}, 1, 2, 2, 2, 3),
     "Excel's first line": ("sep=;\nt;y\n1;2,0\n2;3,0\n", {}, 1, 2, 2, 2, 3),
     "quotes and Windows": ('"t","y"\r\n"1","2"\r\n2,3', {}, 1, 2, 2, 2, 3),
     "blank lines": ("\n\nt,y\n\n1,2\n\n2,3\n\n", {}, 1, 2, 2, 2, 3),
     "comments": ("# a, b, c\n# d\nt,y\n1,2\n# e\n2,3\n", {}, 1, 2, 2, 2, 3),
-    "header in a comment": ("# from x\n#t,y\n1,2\n2,3\n", {}, 1, 2, 2, 2, 3),
     "header in another comment": ("% Year, Month, y\n 2001 1 5\n 2001 2 6\n", {}, "2001-01",
         "2001-02", 2, 5, 6),
     "logger": ("Plot Title: 1\n#,Date Time,T\n" + hours(1, 11, "{i},5/1{d}/24 {n:02}:00 PM,{i}\n"),
@@ -340,20 +333,13 @@ FILES = {  # text, options, first and last time, number, first and last value
     "rows, newest first": ("day,y\n2001-01-03,3\n2001-01-02,2\n2001-01-01,1\n", {"time": "rows"}, 0,
         2, 3, 1, 3),
     "full date beside year and month": (FULL_DATE, {}, "1999-12-20", "2000-03-09", 81, 0, 80),
-    "year and month": ("y,YEAR,MONTH\n1,2001,01\n2,2001,02\n", {}, "2001-01", "2001-02", 2, 1, 2),
     "numbered months": ("Year,Month,y\n2001,01-Jan,1\n2001,02-Feb,2\n", {}, "2001-01", "2001-02", 2,
         1, 2),
     "lines in a cell": ('t,y,z\n1,2,"a b\nc d"\n2,3,"e f\ng h"\n', {}, 1, 2, 2, 2, 3),
-    "year once": ("Year,Month,y\n2001,11,1\n,12,2\n2002,1,3\n,2,4\n", {}, "2001-11", "2002-02", 4,
-        1, 4),
-    "year and quarter": ("Year,Quarter,y\n2001,Q2,1\n2001,Q3,2\n", {}, "2001-04", "2001-07", 2, 1,
-        2),
     "quarter with its year": ("y,year,quarter\n5,2001,2001Q1\n6,2001,2001Q2\n", {}, "2001-01",
         "2001-04", 2, 5, 6),
-    "period of a year": ("year,period,y\n" + "".join(f"2001,M{i:02},{i}\n" for i in range(1, 13)),
-        {}, "2001-01", "2001-12", 12, 1, 12),
-    "year and week": ("YEAR,WEEK,y\n2019,52,1\n2020,1,2\n", {}, "2019-12-23", "2019-12-30", 2, 1,
-        2),
+    "weeks 53 of epidemiology": ("YEAR,WEEK,y\n2014,52,1\n2014,53,2\n2015,1,3\n", {}, "2014-12-21",
+        "2015-01-04", 3, 1, 3),
     "weeks of epidemiology": ("epiyear,epiweek,y\n2019,5,1\n2019,6,2\n", {}, "2019-01-27",
         "2019-02-03", 2, 1, 2),
     "year and day of the year": ("year,doy,y\n2020,365,1\n2020,366,2\n", {}, "2020-12-30",
@@ -362,24 +348,22 @@ FILES = {  # text, options, first and last time, number, first and last value
         "2001-09-01T10:00:00", "2001-09-01T11:00:00", 2, 1, 2),
     "date and interval": ("day,MTU,y\n1.9.2001,00:00-00:30,1\n1.9.2001,00:30-01:00,2\n", {},
         "2001-09-01T00:00:00", "2001-09-01T00:30:00", 2, 1, 2),
-    "settlement periods": ("SETTLEMENT_DATE,SETTLEMENT_PERIOD,ND\n" + PERIODS, {},
-        "2019-03-01T00:00:00", "2019-03-03T23:30:00", 144, 0, 143),
+    "settlement periods": ("SETTLEMENT_DATE,SETTLEMENT_PERIOD,ND\n" + hours(1, 48,
+        "2019-03-{d:02},{n},{i}\n"), {}, "2019-03-01T00:00:00", "2019-03-03T23:30:00", 144, 0, 143),
     "hour-ending": ("Date,HE,MW\n" + hours(1, 24, "3/{d}/2019,{n},{i}\n"), {"dayfirst": False},
         "2019-03-01T00:00:00", "2019-03-03T23:00:00", 72, 0, 71),
     "four digits": ("date,time,y\n" + hours(0, 24, "2019030{d},{n:02}00,{i}\n"), {},
         "2019-03-01T00:00:00", "2019-03-03T23:00:00", 72, 0, 71),
-    "dates of Excel": ("Date,Time,y\n" + hours(0, 24, "4355{d},{n}:00,{i}\n"), {},
+    "dates of Excel": ("Due Date,Time,y\n" + hours(0, 24, "4355{d},{n}:00,{i}\n"), {},
         "2019-03-27T00:00:00", "2019-03-29T23:00:00", 72, 0, 71),
     "year and day": ("year,day,y\n2019,365,1\n2020,1,2\n", {}, "2019-12-31", "2020-01-01", 2, 1, 2),
     "years of two digits": ("yr,y\n98,1\n99,2\n00,3\n01,4\n", {}, 1998, 2001, 4, 1, 4),
     "clocks that end": ("Day,Ending,MW\n" + hours(1, 24, "2019-03-0{d},'{n:02}:00',{i}\n"), {},
         "2019-03-01T00:00:00", "2019-03-03T23:00:00", 72, 0, 71),
-    "sums of years": ("Year,Mo,y\n2001,11,1\n2001,12,2\n2001,TOTAL,3\n2002,1,3\n", {}, "2001-11",
+    "sums of years": ("Year,Mo,y\n2001,11,1\n,12,2\n2001 Total,,3\n2002,1,3\n", {}, "2001-11",
         "2002-01", 3, 1, 3),
     "numbered footnotes": ("Area,Year,y\n" + "".join(f"A,{y},5\n" for y in range(1990, 2021))
         + "footnote ID,Footnote\n1,Estimate\n", {}, 1990, 2020, 31, 5, 5),
-    "year to hour": ("year,month,day,hour,y\n2001,9,1,5,1\n2001,9,1,6,2\n", {},
-        "2001-09-01T05:00:00", "2001-09-01T06:00:00", 2, 1, 2),
     "months as columns": ("Year,Jan,Feb,Mar,Apr,May,Jun,Jul,Aug,Sep,Oct,Nov,Dec,Annual\n2001,"
         "1,2,3,4,5,6,7,8,9,8,7,6,5\n2002,4,5" + ",***" * 11 + "\n", {}, "2001-01", "2002-02", 14, 1,
         5),
@@ -408,6 +392,12 @@ FILES = {  # text, options, first and last time, number, first and last value
         {"target": "A"}, "2001-01", "2001-02", 2, 1, 3),
     "dates as columns": ("Country,Lat,1/22/20,1/23/20,1/24/20\nFrance,46.2,1,2,3\n", {},
         "2020-01-22", "2020-01-24", 3, 1, 3),
+    "empty cells in columns of fixed width": ("     Qtr1 Qtr2 Qtr3 Qtr4\n2001            5    7\n"
+        "2002   8    9    5    3\n2003  11\n", {}, "2001-07", "2003-01", 7, 5, 11),
+    "weeks as columns": ("id," + ",".join(f"W{i}" for i in range(1, 53)) + "\n2001" + ",5" * 52, {},
+        "2001-01-01", "2001-12-24", 52, 5, 5),
+    "hours of halves as columns": ("t," + ",".join(f"{h} {p}M" for p in "AP" for h in range(1, 13))
+        + "\n2001-3-1" + ",5" * 24, {}, "2001-03-01T00:00:00", "2001-03-01T23:00:00", 24, 5, 5),
     "hours as columns": (WIDE_HOURS, {}, "2019-03-01T00:00:00", "2019-03-02T23:00:00", 48, 5, 5),
     "years as columns beside months": ("Month,2019,2020\nJan,1,4\nFeb,2,5\nMar,3,6\n", {},
         "2019-01", "2020-03", 6, 1, 6),
@@ -454,7 +444,7 @@ FILES = {  # text, options, first and last time, number, first and last value
     "months as columns in French": ("Ann\u00e9e;" + FRENCH.replace(" ", ";") + "\n" + "".join(
         f"{y}" + ";5" * 12 + "\n" for y in (2001, 2002)), {}, "2001-01", "2002-12", 24, 5, 5),
     "months with short years as columns in Polish": ("id;" + ";".join(
-        f"{m} {y}" for y in ("01", "02") for m in POLISH.split()) + "\n7" + ";5" * 24, {},
+        f"{m}/{y}" for y in ("01", "02") for m in POLISH.split()) + "\n7" + ";5" * 24, {},
         "2001-01", "2002-12", 24, 5, 5),
     "one row above a footer of two cells": ("x,2001M01,2001M02,2001M03\na,1,2,4\n\nUpdated:\n"
         "20240128 08:00\nSource:,SCB\n", {}, "2001-01", "2001-03", 3, 1, 4),
@@ -462,6 +452,14 @@ FILES = {  # text, options, first and last time, number, first and last value
         "2002,1950,1960,1970,2050\n", {}, "2001-01", "2002-10", 8, 1900, 2050),
     "years as columns, some of values like years": ("id,2001,2002,2003\na,2000,9,1900\n", {}, 2001,
         2003, 3, 2000, 1900),
+    "provisional years as columns": ("id,2001,2002,2003,2004p,2005 (e)\na,2,3,5,6,8\n", {}, 2001,
+        2005, 5, 2, 8),
+    "years as columns in R": ("id,X2001,X2002,X2003\na,2,3,5\n", {}, 2001, 2003, 3, 2, 5),
+    "months of half a year as columns in Spanish": ("id;" + ";".join(f"{m}-19" for m in
+        SPANISH.split()[:6]) + "\n7" + ";5" * 6, {}, "2019-01", "2019-06", 6, 5, 5),
+    "no full year of months in Polish": ("t;y\n" + "".join(
+        f"{POLISH.split()[i % 12]} {2001 + i // 12};{i}\n" for i in range(3, 21)), {}, "2001-04",
+        "2002-09", 18, 3, 20),
     "formulas of Excel": ('t,y\n="2001-01",="1"\n="2001-02",="2"\n', {}, "2001-01", "2001-02", 2, 1,
         2),
     "hours as columns with a changing clock": ("day," + ",".join(["1", "2", "3A", "3B", *map(str,
@@ -650,6 +648,8 @@ ADVICE = {
     + "".join(f"{2015 + i // 12};{POLISH.split()[i % 12]};{i + i**2}\n" for i in range(30)): (
         "'rok', 'y' may be values: name it with time", {"time": ["rok", "miesi"]}),
     "t,y\nfoo,2\nbar,1\n": ("time='rows' (--time=rows)", {"time": "rows"}),
+    "id,Jan 19,Feb 19,Plan 19,Mar 19\na,5,6,99,7\n": ("na_values=['Plan 19']",
+        {"na_values": ["Plan 19"]}),
     "t,y\n1.2.01 7h,2\n1.2.01 8h,1\n": ("date_format='%d.%m.%Y %Hh'",
         {"date_format": "%d.%m.%y %Hh"}),
     "t,y\n2001-12,2\n2002-01,3\nx,3\n2002-02,5\n": ("na_values=['x'] (--na-values=x)",
