@@ -22,53 +22,29 @@ from botorch.cross_validation import CVFolds, batch_cross_validation
 from botorch.exceptions import InputDataWarning
 from botorch.generation import MaxPosteriorSampling
 from botorch.models import AffineFidelityCostModel, ModelListGP, MultiTaskGP, SingleTaskGP
-from botorch.models.transforms import Log, Normalize, Warp
-from botorch.optim import optimize_acqf
+from botorch.models.transforms import Normalize, Warp
 from botorch.sampling import SobolQMCNormalSampler
-from botorch.sampling.pathwise import draw_kernel_feature_paths
-from botorch.utils.datasets import SupervisedDataset
-from gpytorch.kernels import (
-    AdditiveStructureKernel,
-    Kernel,
-    MaternKernel,
-    MultitaskKernel,
-    RBFKernel,
-    RBFKernelGrad,
-)
-from gpytorch.likelihoods import (
-    BernoulliLikelihood,
-    LaplaceLikelihood,
-    SoftmaxLikelihood,
-    StudentTLikelihood,
-)
+from gpytorch.kernels import AdditiveStructureKernel, RBFKernel
+from gpytorch.likelihoods import LaplaceLikelihood, StudentTLikelihood
 from gpytorch.means import Mean, ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import min_variance
 from sklearn.compose import make_column_transformer
-from sklearn.dummy import DummyRegressor
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
 import gpytorch_nkn
-from gpytorch_nkn import bo, kernels, mlls, models
+from gpytorch_nkn import bo, mlls, models
 from gpytorch_nkn.datasets import read_time_series
-from gpytorch_nkn.estimators import (
-    ASKLRegressor,
-    DANKClassifier,
-    NKNClassifier,
-    NKNForecaster,
-    NKNRegressor,
-    forecast_many,
-)
+from gpytorch_nkn.estimators import ASKLRegressor, DANKClassifier, NKNForecaster, NKNRegressor
 from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.initialization import initialize_model
 from gpytorch_nkn.interpretation import decompose, effects, expand, report, report_search, simplify
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.models.grid import kronecker_grid_gp
-from tests.fit.models import SmallGP, rbf_model
-from tests.multitask_models import Wide
+from tests.fit.models import SmallGP
 
 ROOT = Path(gpytorch_nkn.__file__).parent
 VERBS = """add ask call choose convert create draw drop encode fit forecast freeze give
@@ -114,6 +90,35 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "leave it out": "estimators/nkn/test_counts.py",
     "needs Gaussian noise, got a": "models/sparse/test_variational_nkn_gp.py",
     "needs an affine outcome_transform": "models/sparse/test_variational_nkn_gp.py",
+    "use report_search or effects": "interpretation/test_ensembles.py",
+    "use effects(model) or report_search(model)": "interpretation/test_ensembles.py",
+    "has a process for each class: use effects or report": "interpretation/test_class_averages.py",
+    "A report on a probability has no": "interpretation/test_class_averages.py",
+    "label is the class of a classifier": "interpretation/test_class_averages.py",
+    "pass x, the inputs over which shares are averaged": "interpretation/expansion/test_expand.py",
+    "nonlinear outcome transform: transform the": "kernels/test_gradient_kernel.py",
+    "Use a smoother kernel, such as": "kernels/test_gradient_kernel.py",
+    "use the network as base kernel": "kernels/network/test_neural_kernel_network.py",
+    "call its constructor with the coordinates": "models/contract.py",
+    "drop ic_generator": "bo/test_initial_conditions.py",
+    "or select columns by active_dims": "kernels/network/test_presets.py",
+    "select one by active_dims": "kernels/test_walk_kernels.py",
+    "use rank 0": "interpretation/test_long_form.py",
+    "use restarts=1, initialize='data' or a function that draws": "fit/test_best_of.py",
+    "use a BernoulliLikelihood and one-hot targets": "models/test_laplace_gp.py",
+    "transform train_Y beforehand": "models/contract.py",
+    "give it the indices of other columns": "models/test_mixed_columns.py",
+    "give the network active_dims to omit them": "models/test_nkn_single_task_gp.py",
+    "Draw from the posterior at points with": "kernels/test_registry.py",
+    "pass x to posterior() instead": "interpretation/reporting/test_honesty.py",
+    "Transform the targets yourself": "interpretation/test_decompose.py",
+    "Predict this value, as forecast_many": "estimators/test_odd_tables.py",
+    "If the values are unknown": "estimators/series/test_forecasts_with_covariates.py",
+    "known times are dates within such periods: pass dates": "estimators/series/test_time_axis.py",
+    "give one of them": "estimators/series/test_nkn_forecaster.py",
+    "call fit with all observations": "estimators/series/test_nkn_forecaster.py",
+    "select one, as by frame.set_index(": "estimators/series/test_nkn_forecaster.py",
+    "select them by X[columns], or rename them": "estimators/test_odd_tables.py",
 }
 X = torch.rand(12, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 Y = X.sin().sum(-1, keepdim=True)
@@ -267,31 +272,6 @@ def _(told):
 # --- fit, bo, initialization
 
 
-@advice("use restarts=1, initialize='data' or a function that draws")
-def _(told):
-    def draw():
-        model = rbf_model(9)
-        model.covar_module.outputscale = 0.5 + torch.rand(()).item()
-        return model
-
-    for model in (rbf_model(9), lambda: rbf_model(9)):
-        with told():
-            fit_best_of(model, restarts=2, initialize=None)
-        fit_best_of(model, restarts=1, initialize=None, recipe=SHORT)
-        fit_best_of(model, restarts=2, initialize="data", recipe=SHORT)
-    fit_best_of(draw, restarts=2, initialize=None, recipe=SHORT)
-
-
-@advice("use rank 0")
-def _(told):
-    def make(rank):
-        return Wide(MultitaskKernel(RBFKernel(), num_tasks=2), rank=rank).double().eval()
-
-    with told():
-        decompose(make(1))
-    decompose(make(0))
-
-
 @advice("number the tasks from 0, or use NKNMultiTaskGP")
 def _(told):
     tasks = torch.arange(12)[:, None] % 2
@@ -299,18 +279,6 @@ def _(told):
         decompose(MultiTaskGP(torch.cat([X, 5 + tasks], -1), Y, task_feature=-1))
     decompose(MultiTaskGP(torch.cat([X, tasks], -1), Y, task_feature=-1))
     decompose(models.NKNMultiTaskGP(torch.cat([X, 5 + tasks], -1), Y, task_feature=-1))
-
-
-@advice("use a BernoulliLikelihood and one-hot targets of shape classes x N")
-def _(told):
-    classes = torch.arange(12) % 3
-    with told():
-        softmax = SoftmaxLikelihood(3, 3, mixing_weights=False)
-        models.LaplaceGP(X, classes.double(), softmax, ZeroMean(), RBFKernel())
-    own = torch.nn.functional.one_hot(classes).mT.double()
-    model = models.LaplaceGP(X, own, BernoulliLikelihood(), ZeroMean(), RBFKernel()).double()
-    fit_best_of(model, restarts=1, recipe=SHORT)
-    assert model.likelihood(model(X)).probs.shape == (3, 12)
 
 
 @advice("use a StudentTLikelihood, or a VariationalNKNGP")
@@ -357,40 +325,7 @@ def _(told):
     bo.fit_bo_model(own, fresh_starts=0, max_iterations=2)
 
 
-@advice("drop ic_generator")
-def _(told):
-    generator = partial(bo.coordinate_sweep_initial_conditions, incumbent=X[:1])
-    function = acq.qKnowledgeGradient(SingleTaskGP(X, Y), num_fantasies=2)
-    bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
-    options = {"q": 1, "num_restarts": 1, "raw_samples": 2, "options": {"maxiter": 1}}
-    with told():
-        optimize_acqf(function, bounds, **options, ic_generator=generator)
-    optimize_acqf(function, bounds, **options)
-
-
 # --- kernels, layers, likelihoods
-
-
-@advice("or select columns by active_dims")
-def _(told):
-    network = NeuralKernelNetwork.regression(3)
-    with told():
-        network(X.float().to(torch.get_default_dtype())).to_dense()
-    x = X.to(torch.get_default_dtype())
-    NeuralKernelNetwork.regression(2)(x).to_dense()
-    NeuralKernelNetwork.regression(2, active_dims=(0, 2))(torch.rand(4, 3)).to_dense()
-
-
-@advice("select one by active_dims")
-def _(told):
-    for kernel in (kernels.StepKernel, kernels.WienerKernel):
-        with told():
-            kernel()(torch.rand(4, 2)).to_dense()
-        kernel(active_dims=(1,))(torch.rand(4, 2)).to_dense()
-    with told():
-        models.NKNSingleTaskGP(X, Y, structure="time_series")
-    network = NeuralKernelNetwork.time_series(active_dims=(1,))
-    models.NKNSingleTaskGP(X, Y, structure=network).posterior(X).variance.sum()
 
 
 @advice("convert the network (.double(), .float()) or the inputs")
@@ -475,35 +410,6 @@ def _(told):
     assert ModelListGP(*both).posterior(X[:3]).mean.shape[-1] == 2
 
 
-@advice("transform train_Y beforehand")
-def _(told):
-    with told():
-        models.StructureEnsembleGP(X, Y, outcome_transform=Log())
-    models.StructureEnsembleGP(X, Log()(Y)[0])
-
-
-@advice("call its constructor with the coordinates")
-def _(told):
-    data = SupervisedDataset(X, Y, feature_names=["a", "b"], outcome_names=["y"])
-    with told():
-        models.KroneckerGridGP.construct_inputs(data)
-    models.KroneckerGridGP([X[:, 0]], Y[:, 0], [RBFKernel()])
-
-
-@advice("give it the indices of other columns")
-def _(told):
-    codes = torch.cat([X, torch.arange(12.0).remainder(3).unsqueeze(-1).double()], -1)
-
-    class Merge(Normalize):
-        def transform(self, x):
-            x = super().transform(x)
-            return torch.cat([x[..., :2], 0 * x[..., 2:]], -1) if 2 in self.indices else x
-
-    with told():
-        models.NKNSingleTaskGP(codes, Y, cat_dims=[2], input_transform=Merge(3, indices=[0, 1, 2]))
-    models.NKNSingleTaskGP(codes, Y, cat_dims=[2], input_transform=Merge(3, indices=[0, 1]))
-
-
 @advice("Set other data of an exact GP by set_train_data")
 def _(told):
     many = torch.rand(2001, 2, dtype=torch.float64)
@@ -574,22 +480,6 @@ def _(told):
     assert model.grid_mean().isfinite().all() and len(model.predict()) == 2
 
 
-@advice("Draw from the posterior at points with")
-def _(told):
-    warped = models.NKNSingleTaskGP(X, Y, structure=NeuralKernelNetwork([Odd()], [Linear(1, 1)]))
-    with told():
-        draw_kernel_feature_paths(warped, sample_shape=torch.Size([2]))
-    warped.posterior(X).rsample()
-    MaxPosteriorSampling(warped, replacement=False)(X.unsqueeze(0), num_samples=1)
-
-
-class Odd(Kernel):
-    """A kernel that is not registered."""
-
-    def forward(self, x1, x2, diag=False, **params):
-        return (-self.covar_dist(x1, x2, diag=diag)).exp()
-
-
 @advice("make a model of all data with this model's")
 def _(told):
     model = models.SparseNKNGP(X, Y, inducing_points=4)
@@ -604,36 +494,7 @@ def _(told):
         acq.qKnowledgeGradient(made, num_fantasies=2)(torch.rand(1, 3, 2, dtype=torch.float64))
 
 
-@advice("give the network active_dims to omit them")
-def _(told):
-    def make(**options):
-        inner = NeuralKernelNetwork([RBFKernel(**options)], [Linear(1, 1)])
-        return models.NKNSingleTaskGP(X, Y, structure=inner)
-
-    with told():
-        make(active_dims=(0,))
-    network = NeuralKernelNetwork([RBFKernel()], [Linear(1, 1)], active_dims=(0,))
-    models.NKNSingleTaskGP(X, Y, structure=network)
-
-
 # --- interpretation
-
-
-@advice("pass x, the inputs over which shares are averaged")
-def _(told):
-    network = NeuralKernelNetwork.time_series()
-    with told():
-        expand(network)
-    expand(network, x=torch.rand(5, 1))
-
-
-@advice("use report_search or effects")
-def _(told):
-    model = models.StructureEnsembleGP(X, Y, structures=("rbf", "matern"), num_members=2)
-    with told():
-        report(model)
-    effects(model)
-    report_search(model)
 
 
 @advice("use subset_output of a BoTorch model")
@@ -644,64 +505,6 @@ def _(told):
         with told():
             reader(model, **options)
         reader(model.subset_output([0]), **options)
-
-
-@advice("use effects(model) or report_search(model)")
-def _(told):
-    structures = ("rbf", "outcome-warped rbf")
-    model = models.StructureEnsembleGP(X, Y, structures=structures, num_members=2)
-    with told():
-        decompose(model)
-    effects(model)
-    report_search(model)
-
-
-@advice("Transform the targets yourself")
-def _(told):
-    with told():
-        decompose(models.NKNSingleTaskGP(X, Y, structure="additive", outcome_transform=Log()))
-    decompose(models.NKNSingleTaskGP(X, Y.log(), structure="additive"))
-
-
-@advice("pass x to posterior() instead")
-def _(told):
-    t = torch.linspace(0.05, 0.95, 12, dtype=torch.float64).unsqueeze(-1)
-    warp = Warp(1, indices=[0])
-    warp.concentration0.data.fill_(3.0)
-    model = models.NKNSingleTaskGP(t, t.sin(), structure="time_series", input_transform=warp)
-    parts = decompose(model)
-    with told():
-        parts.curves(horizon=0.0)
-    parts.posterior(t)
-
-
-@advice("has a process for each class: use effects or report")
-def _(told):
-    classifier = small_classifier()
-    with told():
-        decompose(classifier)
-    effects(classifier, samples=2)
-
-
-@advice("A report on a probability has no")
-def _(told):
-    with told():
-        report(small_classifier(), y_unit="kg")
-    report(small_classifier())
-
-
-@advice("label is the class of a classifier")
-def _(told):
-    model = models.NKNSingleTaskGP(X, Y, structure="additive")
-    with told():
-        effects(model, label="low")
-    effects(model, samples=2)
-
-
-def small_classifier():
-    labels = np.where(Y[:, 0] > Y.median(), "high", "low")
-    options = {"restarts": 1, "recipe": SHORT, "random_state": 0, "progress": False}
-    return NKNClassifier("rbf", **options).fit(X.numpy(), labels)
 
 
 # --- data and estimators
@@ -762,17 +565,6 @@ def forecaster(**options):
     return NKNForecaster(quality="fast", recipe=recipe, random_state=0, **options)
 
 
-@advice("Predict this value, as forecast_many and scikit-learn's DummyRegressor do")
-def _(told):
-    values = [7.0] * 12
-    for estimator in (NKNForecaster(), NKNRegressor()):
-        with told():
-            estimator.fit(np.arange(12.0)[:, None], values)
-    frame = pd.DataFrame({"unique_id": "one", "ds": range(12), "y": values})
-    assert (forecast_many(frame, 3)[0].iloc[:, 2:] == 7).all(axis=None)
-    assert (DummyRegressor().fit(X, values).predict(X) == 7).all()
-
-
 @advice("set transform='identity'")
 def _(told):
     with told():
@@ -790,82 +582,6 @@ def _(told):
     forecaster().fit(T[kept], SERIES[kept], covariates=gaps[kept])
 
 
-@advice("If the values are unknown, forecast them, or fit without")
-def _(told):
-    given = pd.DataFrame({"w": np.cos(T)})
-    model = forecaster().fit(T, SERIES, covariates=given)
-    with told():
-        model.predict(T[-3:] + 3)
-    ahead = forecaster().fit(T, given["w"].to_numpy()).predict(T[-3:] + 3)
-    model.predict(T[-3:] + 3, covariates=pd.DataFrame({"w": ahead}))
-    forecaster().fit(T, SERIES).predict(T[-3:] + 3)
-
-
-@advice("known times are dates within such periods: pass dates")
-def _(told):
-    days = pd.date_range("2020-01-15", periods=24, freq="MS") + pd.Timedelta("14D")
-    model = forecaster().fit(days, SERIES)
-    with told():
-        model.predict(days.to_period("M"))
-    model.predict(days)
-
-
-@advice("select one, as by frame.set_index(")
-def _(told):
-    frame = pd.DataFrame({"ds": T, "sales": SERIES, "price": 1.0})
-    with told():
-        forecaster().fit(frame)
-    forecaster().fit(frame.set_index("ds")["sales"])
-
-
-@advice("select them by X[columns], or rename them")
-def _(told):
-    frame, y = pd.DataFrame(X.numpy()), Y[:, 0].numpy()
-    regressor = NKNRegressor("rbf", restarts=1, recipe=SHORT, progress=False).fit(frame, y)
-    for wrong in (frame[[1, 0]], frame.set_axis(["a", "b"], axis=1)):
-        with told():
-            regressor.predict(wrong)
-    for right in (
-        frame[[1, 0]][[0, 1]],
-        frame.set_axis(["a", "b"], axis=1).set_axis([0, 1], axis=1),
-    ):
-        np.testing.assert_array_equal(regressor.predict(right), regressor.predict(frame))
-
-
-@advice("give one of them")
-def _(told):
-    model = forecaster(horizon=3).fit(T, SERIES)
-    with told():
-        model.sample_paths(x=T[-3:] + 3, horizon=3)
-    model.sample_paths(x=T[-3:] + 3)
-    model.sample_paths(horizon=3)
-
-
-@advice("call fit with all observations")
-def _(told):
-    model = forecaster(transform="log").fit(T, SERIES)
-    times = np.append(T, 24.0)
-    with told():
-        model.update(times[-1:], [-1.0])
-    forecaster().fit(times, np.append(SERIES, -1.0))
-
-
-@advice("Use a smoother kernel, such as MaternKernel(nu=2.5) or IntegratedWienerKernel")
-def _(told):
-    with told():
-        kernels.GradientKernel(MaternKernel(nu=0.5))(X).to_dense()
-    for smoother, x in ((MaternKernel(nu=2.5), X), (kernels.IntegratedWienerKernel(), X[:, :1])):
-        assert kernels.GradientKernel(smoother)(x).to_dense().isfinite().all()
-
-
-@advice("use the network as base kernel of a GradientKernel")
-def _(told):
-    with told():
-        NeuralKernelNetwork([RBFKernelGrad()], [Linear(1, 1)])
-    network = NeuralKernelNetwork([RBFKernel()], [Linear(1, 1)])
-    assert kernels.GradientKernel(network)(X).to_dense().shape == (36, 36)
-
-
 @advice("use model.subset_output([0]), one of the models of a list, or output_tasks=[0]")
 def _(told):
     model, many = SingleTaskGP(X, Y.repeat(1, 2)), ModelListGP(*[SingleTaskGP(X, Y)] * 2)
@@ -876,10 +592,3 @@ def _(told):
     task = models.NKNMultiTaskGP(*tasks, -1, output_tasks=[0])
     for one in (model.subset_output([0]), many.models[1], task):
         assert models.gradient_posterior(one, X[:2]).mean.shape == (2, 2)
-
-
-@advice("nonlinear outcome transform: transform the outcomes beforehand")
-def _(told):
-    with told():
-        models.gradient_posterior(SingleTaskGP(X, Y, outcome_transform=Log()), X[:2])
-    assert models.gradient_posterior(SingleTaskGP(X, Y.log()), X[:2]).mean.shape == (2, 2)
