@@ -49,10 +49,7 @@ def loss_and_gradient(objective):
     with kernel_evaluation("plain"):
         loss = objective().sum()
         parameters = [p for p in objective.model.parameters() if p.requires_grad]
-        found = torch.autograd.grad(loss, parameters, allow_unused=True)
-    found = [
-        torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)
-    ]
+        found = torch.autograd.grad(loss, parameters, materialize_grads=True)
     return loss.item(), torch.cat([gradient.flatten() for gradient in found])
 
 

@@ -1,6 +1,7 @@
 import math
 import pickle
 import time
+from copy import deepcopy
 
 import pytest
 import torch
@@ -16,14 +17,6 @@ from gpytorch_nkn.kernels import NeuralKernelNetwork
 from tests.fit.models import SmallGP, network_model, rbf_model, seasonal_data
 
 SHORT = Recipe(adam_steps=6, lbfgs_iterations=3)
-
-
-def state(model):
-    return {name: value.clone() for name, value in model.state_dict().items()}
-
-
-def equal_states(first, second):
-    return all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_the_best_restart_is_left_in_the_model():
@@ -95,10 +88,10 @@ def test_a_failing_restart_is_recorded_and_the_others_go_on():
 
 def test_failure_of_every_restart_raises_with_the_reasons():
     model = Fragile(*seasonal_data(), ScaleKernel(RBFKernel()))
-    before = state(model)
+    before = deepcopy(model.state_dict())
     with pytest.raises(RuntimeError, match=r"Every restart failed \(0: .*on purpose"):
         fit_best_of(model, restarts=2, initialize=high_noise_in(0, 1), recipe=SHORT)
-    assert equal_states(before, state(model))
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("call", [8, 60])
@@ -171,20 +164,12 @@ def test_result_pickles_after_predictions_and_prints():
     assert f"{result.best}*" in str(result) and str(result).count("ok") == 2
 
 
-def test_the_lowest_loss_is_kept():
-    result = fit_best_of(network_model(), restarts=3, recipe=SHORT)
-    losses = [record.loss for record in result.restarts]
-    assert result.best == losses.index(min(losses))
-
-
 @pytest.mark.parametrize(
     ("options", "match"), [({"restarts": 0}, "got 0"), ({"initialize": 0}, "got 0")]
 )
 def test_bad_options_are_named(options, match):
     with pytest.raises(ValueError, match=match):
         fit_best_of(rbf_model(), **options)
-    with pytest.raises(TypeError, match="must be a gpytorch ExactGP, got int"):
-        fit_best_of(3)
 
 
 def test_a_learned_input_transform_acts_on_the_inputs_of_the_fitted_model():

@@ -36,8 +36,6 @@ def test_seed():
     draws = [torch.rand(3, generator=Session(seed=seed).generator()) for seed in (5, 5, 6)]
     assert torch.equal(draws[0], draws[1]) and not torch.equal(draws[0], draws[2])
     assert torch.equal(torch.get_rng_state(), state)
-    with pytest.raises(TypeError, match=r"seed must be an integer, got 1\.5"):
-        Session(seed=1.5)
     with pytest.raises(ValueError, match=r"seed must be below 2 \*\* 43, got 9223372036854775808"):
         Session(seed=2**63)
 

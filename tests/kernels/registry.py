@@ -119,10 +119,6 @@ def hadamard(name, base, dims=2, num_anchors=7, **options):
     return Entry(f"hadamard-{name}", cls, make, dims, ard=True)
 
 
-def activations_of_four(b):
-    return [Linear(4, 2, batch_shape=b), Product(2, 1)]
-
-
 def real(b):
     return [
         RBFKernel(batch_shape=b),

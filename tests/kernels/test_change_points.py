@@ -103,8 +103,6 @@ def test_bad_arguments():
         StepKernel(location=math.nan)
     with pytest.raises(ValueError, match=r"a number or of shape \(1, 1\), got \(2,\)"):
         StepKernel(location=torch.tensor([1.0, 2.0]))
-    with pytest.raises(ValueError, match="needs one input column, got 2: select one"):
-        StepKernel()(torch.rand(3, 2)).to_dense()
     with pytest.raises(ValueError, match="at least 2 kernels, got 1"):
         ChangePointKernel(RBFKernel())
     with pytest.raises(TypeError, match=r"gpytorch\.kernels\.Kernel, got 3"):

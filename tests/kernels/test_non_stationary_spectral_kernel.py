@@ -41,12 +41,7 @@ def equation_5(kernel, x, y):
 def test_psi_has_the_values_of_equation_5(stationary):
     kernel = spread(NonStationarySpectralKernel(7, 3, correlation=0.3, stationary=stationary))
     x, y = torch.randn(5, 3), torch.randn(4, 3)
-    expected = equation_5(kernel, x, y)
-    torch.testing.assert_close(kernel(x, y).to_dense(), expected)
-    torch.testing.assert_close(kernel(x).to_dense(), equation_5(kernel, x, x))
-    diagonal = equation_5(kernel, x, x).diagonal()
-    torch.testing.assert_close(kernel(x, diag=True), diagonal)
-    assert torch.allclose(diagonal, kernel.outputscale) == stationary
+    torch.testing.assert_close(kernel(x, y).to_dense(), equation_5(kernel, x, y))
 
 
 def test_phi_has_the_values_of_equation_6_with_shared_phases():

@@ -37,14 +37,6 @@ def test_real_part_at_the_end_differs_from_the_real_part_of_each_unit():
     assert (at_the_end - per_unit).abs().max() > 0.5
 
 
-def test_a_conjugate_pair_is_not_lost_in_the_middle_of_the_network():
-    """z * conj(z) = 1, while Re z * Re z oscillates: the imaginary part must come through."""
-    x = torch.randn(6, 1)
-    units = [ComplexExponentialKernel().initialize(frequency=mu) for mu in (3.0, -3.0)]
-    network = NeuralKernelNetwork(units, [linear([[1, 0], [0, 1]]), Product(2, 1)])
-    torch.testing.assert_close(dense(network, x), torch.ones(6, 6))
-
-
 # theorem 7
 
 
@@ -79,9 +71,6 @@ def test_real_part_of_every_unit_is_positive_semi_definite(seed):
             num_units += 1
     assert num_units == 5 + 6 + 3 + 3 + 2 + 1
     assert stage.is_complex() and stage.imag.abs().max() > 1e-3
-
-
-# example 1
 
 
 # theorem 3

@@ -100,8 +100,6 @@ def test_bad_arguments(cls):
     if not cls.has_lengthscale:
         with pytest.raises(TypeError, match=f"{cls.__name__} has no lengthscale"):
             cls(lengthscale_prior=GammaPrior(2.0, 2.0))
-    with pytest.raises(ValueError, match="needs one input column, got 2: select one"):
-        cls()(torch.rand(3, 2)).to_dense()
 
 
 def test_expansion_knows_equal_walks_and_keeps_others_apart():
@@ -146,14 +144,6 @@ def test_shifts_and_covariates_of_a_forecast_have_terms_of_their_own():
     assert network(x[:1], x[1:]).to_dense().item() == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("covariates", "curves"), [([0], []), ([1, 1], []), ([1], [2]), ([1.5], [])]
-)
-def test_wrong_columns_of_covariates_are_named(covariates, curves):
-    with pytest.raises(ValueError, match="covariates must"):
-        NeuralKernelNetwork.forecast(origin=0.0, covariates=covariates, nonlinear=curves)
-
-
 def test_periods_and_columns_of_any_sequence_and_order():
     def periods(**options):
         terms = ["walk", "season", "fixed_season"]
@@ -174,8 +164,12 @@ def test_periods_and_columns_of_any_sequence_and_order():
         ({"kinks": 12.0}, TypeError, "kinks must be a sequence of numbers, got 12.0"),
         ({"cycles": [0.0]}, ValueError, "seasons and cycles must be positive, got 0.0"),
         ({"time_scale": "day"}, TypeError, "time_scale must be a number, got 'day'"),
+        ({"covariates": [0]}, ValueError, "covariates must"),
+        ({"covariates": [1, 1]}, ValueError, "covariates must"),
+        ({"covariates": [1], "nonlinear": [2]}, ValueError, "covariates must"),
+        ({"covariates": [1.5]}, ValueError, "covariates must"),
     ],
 )
-def test_wrong_numbers_of_the_forecast_preset_are_named(options, error, message):
+def test_wrong_options_of_the_forecast_preset_are_named(options, error, message):
     with pytest.raises(error, match=message):
         NeuralKernelNetwork.forecast(origin=0.0, **options)

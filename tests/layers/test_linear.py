@@ -17,28 +17,6 @@ def test_values_equal_numpy_on_the_softplus_of_the_raw_parameters():
     np.testing.assert_allclose(layer(values).detach().numpy(), expected, rtol=1e-12)
 
 
-def test_complex_values_are_mixed_in_real_and_imaginary_part():
-    layer = Linear(3, 2)
-    layer.bias = torch.tensor([0.5, 2.0])
-    values = torch.randn(4, 3, 5, dtype=torch.complex128)
-    weight, bias = layer.weight.detach().numpy(), layer.bias.detach().numpy()
-    out = layer(values).detach().numpy()
-    assert out.shape == (4, 2, 5) and np.abs(out.imag).max() > 0.1
-    np.testing.assert_allclose(out, weight @ values.numpy() + bias[:, None], rtol=1e-12)
-
-
-def test_batch_of_layers_equals_one_layer_at_a_time():
-    layer = Linear(3, 2, batch_shape=torch.Size([4, 1]))
-    layer.raw_bias.data.normal_()
-    values = torch.randn(4, 5, 3, 6)
-    out = layer(values)
-    assert out.shape == (4, 5, 2, 6)
-    for i in range(4):
-        for j in range(5):
-            expected = layer.weight[i, 0] @ values[i, j] + layer.bias[i, 0].unsqueeze(-1)
-            torch.testing.assert_close(out[i, j], expected)
-
-
 def test_weights_and_biases_of_exactly_zero():
     layer = Linear(3, 2)
     layer.weight = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])

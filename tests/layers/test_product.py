@@ -42,12 +42,8 @@ def test_gradients_at_zeros():
     assert torch.autograd.gradgradcheck(Product(4, 1), (values,))
 
 
-def test_width_must_divide():
-    with pytest.raises(
-        ValueError, match="unless groups are given, got in_features=5 and out_features=2"
-    ):
-        Product(5, 2)
-    with pytest.raises(
-        ValueError, match="unless groups are given, got in_features=2 and out_features=4"
-    ):
-        Product(2, 4)
+@pytest.mark.parametrize(("width", "units"), [(5, 2), (2, 4)])
+def test_width_must_divide(width, units):
+    message = f"unless groups are given, got in_features={width} and out_features={units}"
+    with pytest.raises(ValueError, match=message):
+        Product(width, units)

@@ -127,11 +127,8 @@ def value_and_gradients(cls, model, path="auto", inputs=()):
         sources = dict(model.named_parameters()) | {str(i): x for i, x in enumerate(inputs)}
         sources = {name: source for name, source in sources.items() if source.requires_grad}
         weights = 0.5 + torch.arange(value.numel()).to(value).view(value.shape)
-        found = torch.autograd.grad((weights * value).sum(), sources.values(), allow_unused=True)
-    found = [
-        torch.zeros_like(s) if g is None else g
-        for s, g in zip(sources.values(), found, strict=True)
-    ]
+        total = (weights * value).sum()
+        found = torch.autograd.grad(total, sources.values(), materialize_grads=True)
     return value.detach(), dict(zip(sources, found, strict=True))
 
 

@@ -367,12 +367,8 @@ def evaluate(path, kernel, x1, x2=None, weights=None):
         if weights is None:
             weights = torch.arange(values.numel()).to(values).sin().view(values.shape)
         gradients = torch.autograd.grad(
-            (values * weights).sum(), sources.values(), allow_unused=True
+            (values * weights).sum(), sources.values(), materialize_grads=True
         )
-    gradients = [
-        torch.zeros_like(s) if g is None else g
-        for s, g in zip(sources.values(), gradients, strict=True)
-    ]
     return {"values": exact, **dict(zip(sources, gradients, strict=True))}
 
 

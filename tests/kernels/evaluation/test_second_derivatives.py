@@ -44,17 +44,10 @@ def second_derivatives(path, kernel, x1, x2):
         values = kernel(x1, x2).to_dense()
         weights = torch.arange(values.numel()).to(values).sin().view(values.shape).requires_grad_()
         first = torch.autograd.grad(
-            (values * weights).sum(), sources, create_graph=True, allow_unused=True
+            (values * weights).sum(), sources, create_graph=True, materialize_grads=True
         )
-        first = [
-            torch.zeros_like(s) if g is None else g for s, g in zip(sources, first, strict=True)
-        ]
         product = sum((g * _direction(g)).sum() for g in first)
-        second = torch.autograd.grad(product, [*sources, weights], allow_unused=True)
-    return [
-        torch.zeros_like(s) if g is None else g
-        for s, g in zip([*sources, weights], second, strict=True)
-    ]
+        return torch.autograd.grad(product, [*sources, weights], materialize_grads=True)
 
 
 def _direction(gradient):

@@ -16,13 +16,7 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 
-from gpytorch_nkn.kernels import (
-    BivariateComplexExponentialKernel,
-    CenteredLinearKernel,
-    ComplexExponentialKernel,
-    NeuralKernelNetwork,
-    ZeroMeanPeriodicKernel,
-)
+from gpytorch_nkn.kernels import ComplexExponentialKernel, NeuralKernelNetwork
 from gpytorch_nkn.layers import Activation, Linear, Product
 from tests.kernels.contract import dense, perturb
 
@@ -74,18 +68,6 @@ def test_bias_equals_a_constant_kernel_and_activation_a_power_series():
     first, second = 0.5 * k1 + 1.5 * k2 + 0.1, 2.0 * k1 + 0.3 * k2 + 0.7
     expected = torch.exp((0.2 + 3 * first**2) * (0.2 + 3 * second**2))
     torch.testing.assert_close(dense(network, x, y), expected)
-
-
-def test_weights_of_exactly_zero_prune_a_primitive():
-    x = torch.randn(6, 1)
-    network = NeuralKernelNetwork(
-        [rbf(0.8), complex_exponential(3.0), LinearKernel()],
-        [linear([[1.0, 0.0, 0.0], [0.5, 0.0, 0.0]], [0.0, 0.0]), Product(2, 1)],
-    )
-    torch.testing.assert_close(dense(network, x), 0.5 * dense(rbf(0.8), x) ** 2)
-    dense(network, x).sum().backward()
-    assert network.primitives[1].frequency.grad.abs().max() == 0
-    assert all(p.grad.isfinite().all() for p in network.parameters())
 
 
 def test_network_in_a_network_takes_part_with_its_real_values():
@@ -160,8 +142,6 @@ def test_nested_primitives_equal_their_own_values():
     network, x, y = NeuralKernelNetwork([primitive], []), torch.randn(5, 3), torch.randn(4, 3)
     assert network.batch_shape == (3,)
     torch.testing.assert_close(dense(network, x, y), dense(primitive, x, y))
-    diagonal = network(x, diag=True)
-    torch.testing.assert_close(diagonal, dense(primitive, x).diagonal(dim1=-1, dim2=-2))
 
 
 # batch shapes
@@ -212,19 +192,6 @@ def test_batch_shapes_of_the_parts_broadcast(shapes, expected):
     }
     torch.testing.assert_close(dense(expanded, x, y), matrix.expand(4, *matrix.shape))
     assert network.batch_shape == expected
-
-
-# stationarity
-
-
-def test_is_stationary_is_the_conjunction_over_the_primitives():
-    stationary = [rbf(), complex_exponential(), ZeroMeanPeriodicKernel()]
-    layers = [Linear(3, 1)]
-    assert NeuralKernelNetwork(stationary, layers).is_stationary
-    for other in (LinearKernel(), CenteredLinearKernel(), BivariateComplexExponentialKernel()):
-        network = NeuralKernelNetwork([*stationary[:2], other], layers)
-        assert not network.is_stationary
-        assert not NeuralKernelNetwork([rbf(), network], [Product(2, 1)]).is_stationary
 
 
 # errors
