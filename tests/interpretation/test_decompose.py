@@ -6,7 +6,6 @@ import pytest
 import torch
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import Normalize
-from botorch.models.transforms.outcome import Log
 from gpytorch.kernels import ConstantKernel, LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
@@ -70,12 +69,10 @@ def whole_posterior(model, x):
             return posterior.mean, posterior.covariance_matrix
         distribution = model.posterior(x).distribution
         mean, covariance = distribution.mean, distribution.covariance_matrix
-        if model.num_outputs > 1:  # interleaved or not: M x m, and blocks on the diagonal
+        if model.num_outputs > 1:  # M x m, and blocks on the diagonal
             m, n = model.num_outputs, x.size(-2)
-            order = torch.arange(m * n).view(n, m) if distribution._interleaved else (
-                torch.arange(m * n).view(m, n).mT
-            )  # fmt: skip
-            covariance = torch.stack([covariance[o][:, o] for o in order.mT])
+            order = torch.arange(m * n).view(m, n)
+            covariance = torch.stack([covariance[o][:, o] for o in order])
             mean = mean.mT
         return mean, covariance
 
@@ -333,17 +330,6 @@ def test_order_and_numbers_against_brute_force():
     whole = centered.sum(0)
     shares = (centered * whole).mean(-1) / whole.square().mean()
     np.testing.assert_allclose(decomposition.shares, shares.numpy(), rtol=1e-8, atol=1e-10)
-
-
-# --- what stays as it was, and errors ----------------------------------------------------------
-
-
-def test_errors():
-    x, y, _ = columns_data()
-    with pytest.raises(ValueError, match="outcome transform Log is not affine"):
-        decompose(SingleTaskGP(x, y, outcome_transform=Log()))
-    with pytest.raises(ValueError, match=r"x must be ... x N x 1, got shape \(2, 2\)"):
-        decompose(series_model()).posterior(torch.ones(2, 2))
 
 
 def test_columns_have_the_order_of_effects_and_the_values_of_the_kernels():

@@ -1,5 +1,3 @@
-from unittest import mock
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,9 +16,9 @@ from gpytorch_nkn.fit import fit_best_of
 from gpytorch_nkn.interpretation import expand
 from gpytorch_nkn.interpretation.source import fitted_gp, source_of
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.models import NKNSingleTaskGP, SparseNKNGP, SpectralGP
-from gpytorch_nkn.models.spectral import spectral_gp
+from gpytorch_nkn.models import NKNSingleTaskGP, SparseNKNGP
 from tests.interpretation.small_models import GP, STEPS
+from tests.models.registry import spectral
 
 X = 3 + 10 * torch.rand(20, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 Y = (200 + 40 * X[:, :1].sin() + X[:, 1:]).double()
@@ -67,13 +65,6 @@ def test_units_without_an_affine_transform_match_the_kernel(transform):
     (term,) = expand(model).terms
     assert term.label == "RBF[x0, x1](0.500, 0.250)"
     assert fitted_gp(model).units.y_scale == 1.0
-
-
-def test_several_outputs_have_a_scale_each():
-    model = SingleTaskGP(X, torch.cat([Y, 10 * Y.sin()], 1))
-    units = fitted_gp(model).units
-    expected = torch.stack([Y.std(), (10 * Y.sin()).std()])
-    np.testing.assert_allclose(units.y_scale, expected.numpy(), rtol=1e-9)
 
 
 def test_a_transform_that_is_not_affine_has_no_components():
@@ -146,17 +137,6 @@ def test_models_records_and_estimators(by_date):
     assert source_of(by_date).kernel is by_date.model_.covar_module
 
 
-def test_numbers_of_a_process_match_its_model():
-    model = SingleTaskGP(X, Y, input_transform=Normalize(2)).eval()
-    gp = fitted_gp(model)
-    with torch.no_grad():
-        prior = model.forward(model.train_inputs[0])
-    torch.testing.assert_close(gp.mean, prior.mean)
-    torch.testing.assert_close(gp.covariance, prior.covariance_matrix)
-    torch.testing.assert_close(gp.noise, model.likelihood.noise.detach().expand(20))
-    torch.testing.assert_close(gp.targets, ((Y - Y.mean()) / Y.std())[:, 0])
-
-
 # --- errors ------------------------------------------------------------------------------------
 
 
@@ -206,17 +186,11 @@ def test_processes_that_do_not_split():
     model = GP(X, missing, RBFKernel(), GaussianLikelihoodWithMissingObs())
     with pytest.raises(ValueError, match="training targets must be finite"):
         fitted_gp(model)
-    for model in (SparseNKNGP(X, Y, inducing_points=4), long_spectral()):
+    for model in (SparseNKNGP(X, Y, inducing_points=4), spectral(X, Y, rbf="points")):
         name = type(model).__name__
         with pytest.raises(TypeError, match=f"exact GP, got {name} with inducing points: fit"):
             fitted_gp(model)
     fitted_gp(NKNSingleTaskGP(X[:10], Y[:10]))  # as advised
-
-
-def long_spectral():
-    """A model with the inducing points of many rows."""
-    with mock.patch.object(spectral_gp, "_MAX_DENSE", 0):
-        return SpectralGP(X, Y, num_features=3, inducing_points=4)
 
 
 def test_inputs_that_do_not_fit():

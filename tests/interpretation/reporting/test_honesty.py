@@ -47,17 +47,14 @@ def test_noise_is_not_reported_as_structure():
     assert "(may be noise)" in str(split)
 
 
-def test_structure_is_found_though_other_structure_hides_it():
-    x = torch.arange(96.0).unsqueeze(-1)
-    y = 0.2 * x[:, 0] + torch.sin(2 * math.pi * x[:, 0] / 12) + 0.1 * torch.randn(96)
-    split = decompose(with_noise(GP(x, y, periodic(12.0) + LinearKernel()), 0.01))
-    assert split.improves.any(-1).all()
-
-
-def test_weak_structure_in_many_points_is_reported():
-    x = torch.arange(300.0).unsqueeze(-1)
-    y = 0.01 * x[:, 0] + 0.25 * torch.sin(2 * math.pi * x[:, 0] / 12) + 0.3 * torch.randn(300)
-    split = decompose(with_noise(GP(x, y, periodic(12.0) + LinearKernel()), 0.09))
+@pytest.mark.parametrize(
+    ("n", "slope", "size", "noise"), [(96, 0.2, 1, 0.1), (300, 0.01, 0.25, 0.3)]
+)
+def test_structure_that_is_hidden_by_other_structure_or_weak_is_found(n, slope, size, noise):
+    x = torch.arange(float(n)).unsqueeze(-1)
+    cycle = size * torch.sin(2 * math.pi * x[:, 0] / 12)
+    y = slope * x[:, 0] + cycle + noise * torch.randn(n)
+    split = decompose(with_noise(GP(x, y, periodic(12.0) + LinearKernel()), noise**2))
     assert split.improves.any(-1).all()
 
 
