@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
-from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import Warp
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -45,10 +44,6 @@ def dense_parts(model):
         return [p.numpy() for p in (*parts, residual)] + [model.likelihood.noise.item()]
 
 
-def trained(model):
-    return tuple(p for p in model.parameters() if p.requires_grad)
-
-
 def test_posterior_equals_the_formulas_of_the_book():
     model = sparse(outcome_transform=None)
     kuu, kuf, _, residual, noise = dense_parts(model)
@@ -73,8 +68,8 @@ def test_posterior_equals_the_formulas_of_the_book():
 def test_loss_and_gradient_equal_dense_matrices(chunk, m, batch_shape, monkeypatch):
     monkeypatch.setattr("gpytorch_nkn.linalg.low_rank_gaussian._CHUNK_ENTRIES", chunk)
     model = sparse(m, batch_shape=batch_shape, mean_module=None).train()
-    ours = bound_loss(model)
-    found = torch.autograd.grad(ours, trained(model))
+    ours, trained = bound_loss(model), [p for p in model.parameters() if p.requires_grad]
+    found = torch.autograd.grad(ours, trained)
     output = model(*model.train_inputs)
     own = model.likelihood(output).log_prob(model.train_targets).sum()
     priors = list(model.named_priors())
@@ -82,7 +77,7 @@ def test_loss_and_gradient_equal_dense_matrices(chunk, m, batch_shape, monkeypat
     of_priors = sum(p.log_prob(get(part)).sum() for _, part, p, get, _ in priors)
     for value in (own, titsias(model).sum()):
         value = value + of_priors
-        expected = torch.autograd.grad(-value, trained(model), retain_graph=True)
+        expected = torch.autograd.grad(-value, trained, retain_graph=True)
         torch.testing.assert_close(ours, -value, rtol=1e-7, atol=1e-6)
         for mine, other in zip(found, expected, strict=True):
             torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-5 * other.abs().max().item())
@@ -127,18 +122,6 @@ def test_known_noise_of_other_data_is_an_error_until_it_is_set():
         model.posterior(x)
     model.likelihood.noise_covar.noise = model.likelihood.noise[:30]
     assert model.posterior(x).variance.shape == (40, 1)
-
-
-def test_repeated_rows_reduce_the_inducing_points_to_the_distinct_ones():
-    x, y = data(n=10)
-    x, y = x.repeat(4, 1), y.repeat(4, 1) + 0.1 * torch.randn(40, 1)
-    model = moved_but_for_points(SparseNKNGP(x, y, structure=network(), inducing_points=30))
-    assert model.inducing_points.shape == (10, 2)
-    kernel = model.covar_module.base_kernel
-    exact = SingleTaskGP(x, y, None, model.likelihood, kernel, model.mean_module)
-    torch.testing.assert_close(
-        model.posterior(x[:10]).mean, exact.posterior(x[:10]).mean, rtol=1e-4, atol=1e-5
-    )
 
 
 def test_nothing_of_n_times_n_is_formed():

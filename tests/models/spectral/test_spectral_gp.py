@@ -1,5 +1,3 @@
-from unittest import mock
-
 import numpy as np
 import pytest
 import torch
@@ -7,7 +5,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork, NonStationarySpectralKernel
 from gpytorch_nkn.models import SpectralGP
-from gpytorch_nkn.models.spectral import spectral_gp
+from tests.models.registry import spectral
 from tests.models.small_models import Largest, data, moved
 
 BOTH = pytest.mark.parametrize("rbf", [True, False], ids=["beside", "alone"])
@@ -16,19 +14,11 @@ ALL = pytest.mark.parametrize(
 )
 
 
-def make(*tensors, rbf=True, **options):
-    """A model whose RBF kernel is dense, or at inducing points as with many rows, or missing."""
-    limit = 0 if rbf == "points" else 2000
-    with mock.patch.object(spectral_gp, "_MAX_DENSE", limit):
-        return SpectralGP(*tensors, rbf=bool(rbf), **options)
-
-
 def gp(rbf, m=1, n=30, batch_shape=(), **options):
     """A model whose parameters have moved, of data with noise."""
     x, y = data(m, n, 2, batch_shape)
     y = y + 0.2 * torch.randn_like(y)
-    options = {"num_features": 4, "inducing_points": 8} | options
-    model = make(x, y, rbf=rbf, **options)
+    model = spectral(x, y, rbf=rbf, **{"inducing_points": 8} | options)
     if rbf != "points":
         return moved(model, batch_shape)
     points = model.covar_module.kernels[0].inducing_points.detach().clone()
