@@ -1,7 +1,8 @@
+from functools import partial
+
 import pytest
 import torch
 from botorch.exceptions.errors import UnsupportedError
-from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
 from botorch.sampling.pathwise import draw_kernel_feature_paths, draw_matheron_paths
@@ -18,7 +19,6 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
-from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from gpytorch_nkn.kernels import (
     BivariateComplexExponentialKernel,
@@ -337,56 +337,21 @@ def test_kernels_that_botorch_knows_are_left_to_it():
         assert type(gen_kernel_features(kernel, num_inputs=1, num_outputs=8)) is SpectralFeatureMap
 
 
-def data(num_outputs=1, num_points=8):
-    """Few points, and others between which and beyond there is much to learn."""
+@pytest.mark.parametrize("kind", ["with noise learned beside known noise", "of BoTorch"])
+def test_paths_of_a_model_have_the_moments_of_its_posterior(kind):
     generator = torch.Generator().manual_seed(1)
-    X, x = (torch.rand(n, 3, generator=generator) for n in (num_points, 4))
-    Y = torch.stack([torch.sin(5 * X[:, 0]) + X[:, 1], torch.cos(4 * X[:, 2])], -1)[:, :num_outputs]
-    return X, Y + 0.1 * torch.randn(Y.shape, generator=generator), x
-
-
-def draw(sampler, model, num_samples, num_features, x):
-    """Values ``S x ... x N`` of paths with a given number of features."""
-
-    def prior(model, sample_shape):
-        return draw_kernel_feature_paths(model, sample_shape, num_features=num_features)
-
-    with torch.no_grad():
-        if sampler is draw_matheron_paths:
-            return sampler(model, torch.Size([num_samples]), prior_sampler=prior)(x)
-        return prior(model, torch.Size([num_samples]))(x)
-
-
-def test_paths_have_the_moments_of_the_posterior():
-    """With transforms of inputs and outcomes; without them in the tests below."""
-    X, Y, x = data()
-    X, x = 50 * X - 10, 50 * x - 10
-    covar_module = ScaleKernel(NeuralKernelNetwork.optimization(3))
-    transform = Normalize(3, bounds=torch.stack([X.amin(0), X.amax(0)]))
-    model = SingleTaskGP(X, Y, covar_module=covar_module, input_transform=transform)
-    fit_gpytorch_mll(
-        ExactMarginalLogLikelihood(model.likelihood, model),
-        optimizer_kwargs={"options": {"maxiter": 8}},
-    )
-    model.eval()
-    samples = draw(draw_matheron_paths, model, 3072, 2048, x)
-    posterior = model.posterior(x)
-    mean = posterior.mean.detach().squeeze(-1)
-    covariance = posterior.distribution.covariance_matrix.detach()
-    prior_variance = covar_module.outputscale.item() * Y.var().item()
-    assert covariance.diagonal().max() > 0.1 * prior_variance  # else the data alone would decide
-    error = 4 * (covariance.diagonal() / 3072).sqrt()
-    assert ((samples.mean(0) - mean).abs() < error + 0.01 * prior_variance**0.5).all()
-    scale = covariance.diagonal().outer(covariance.diagonal()).sqrt()
-    assert ((samples.T.cov() - covariance).abs() < 0.12 * scale + 0.01 * prior_variance).all()
-
-
-def test_paths_know_the_noise_that_is_learned_beside_known_noise():
-    X, Y, x = data()
+    X, x = (torch.rand(n, 3, generator=generator) for n in (8, 4))
+    Y = torch.sin(5 * X[:, :1]) + X[:, 1:2] + 0.1 * torch.randn(8, 1, generator=generator)
+    prior = partial(draw_kernel_feature_paths, num_features=2048)
     likelihood = FixedNoiseGaussianLikelihood(torch.full((8,), 1e-3), learn_additional_noise=True)
     likelihood.second_noise = 0.3
     model = NKNSingleTaskGP(X, Y, likelihood=likelihood).eval()
-    samples, posterior = draw(draw_matheron_paths, model, 2048, 2048, x), model.posterior(x)
+    if kind == "of BoTorch":
+        kernel = ScaleKernel(NeuralKernelNetwork.optimization(3))
+        model = SingleTaskGP(X, Y, covar_module=kernel, input_transform=Normalize(3)).eval()
+    with torch.no_grad():
+        samples = draw_matheron_paths(model, torch.Size([2048]), prior_sampler=prior)(x)
+        posterior = model.posterior(x)
     assert (samples.mean(0) - posterior.mean.squeeze(-1)).abs().max() < 0.1
     torch.testing.assert_close(samples.var(0), posterior.variance.squeeze(-1), rtol=0.15, atol=0.01)
 
