@@ -24,6 +24,7 @@ from gpytorch_nkn.models.averaging.structure_kernel import StructureKernel
 
 PLAIN = ("optimization", "matern", "rbf")
 QUICK = {"max_iterations": 10}
+TWO = {"structures": ["outcome-warped rbf", "rbf"], "num_members": 2}
 
 
 def function(x):
@@ -170,9 +171,6 @@ def test_models_and_weights_that_do_not_fit():
         model.set_weights([1.0, -1.0, 0.5])
     with pytest.raises(TypeError, match="got ModelListGP; train each of its models"):
         fit_structure_ensemble_gp(ModelListGP(model, model), **QUICK)
-    assert torch.equal(model.subset_output([0]).posterior(x).mean, model.posterior(x).mean)
-    with pytest.raises(ValueError, match=r"must be \[0\] or \[-1\] .*, got \[1\]"):
-        model.subset_output([1])
     model.eval().posterior(x)
     fantasy = model.fantasize(x[:1], SobolQMCNormalSampler(torch.Size([2])))
     with pytest.raises(ValueError, match="fantasies cannot be trained"):
@@ -284,9 +282,7 @@ def test_weights_match_what_members_predict_without_each_point(known):
 def test_known_noise_is_warped_with_the_outcomes():
     x, y = skewed()
     noise = 0.01 * y.square()
-    model = StructureEnsembleGP(
-        x, y, noise, structures=["outcome-warped rbf", "rbf"], num_members=2
-    )
+    model = StructureEnsembleGP(x, y, noise, **TWO)
     model.warps[0] = fit_warp(model.common_data()[1])
     model.set_weights([0.5, 0.5])
     _, common, variance = model.common_data()
@@ -301,8 +297,7 @@ def test_known_noise_is_warped_with_the_outcomes():
 def test_a_loaded_state_has_the_outcomes_under_its_warps():
     (x, y), points = skewed(), torch.rand(4, 3)
     for noise in (None, 0.01 * y.square()):
-        options = {"structures": ["outcome-warped rbf", "rbf"], "num_members": 2}
-        first, *others = (StructureEnsembleGP(x, y, noise, **options) for _ in range(3))
+        first, *others = (StructureEnsembleGP(x, y, noise, **TWO) for _ in range(3))
         fit_structure_ensemble_gp(first, **QUICK).set_weights([0.5, 0.5])
         source, parent = (ExactMarginalLogLikelihood(m.likelihood, m) for m in (first, others[0]))
         parent.load_state_dict(source.state_dict())
@@ -317,13 +312,12 @@ def test_a_loaded_state_has_the_outcomes_under_its_warps():
 @pytest.mark.parametrize("shape", [(12,), (2, 12)])
 def test_known_noise_that_is_assigned_is_that_of_the_constructor(shape, learned):
     (x, y), noise = draw(), 0.01 + 0.1 * torch.rand(12)
-    options = {"structures": ["outcome-warped rbf", "rbf"], "num_members": 2}
-    model = StructureEnsembleGP(x, y, **options)
+    model = StructureEnsembleGP(x, y, **TWO)
     variance = noise.unsqueeze(-1) * y.var()
     model.likelihood = FixedNoiseGaussianLikelihood(
         noise.expand(shape), learn_additional_noise=learned, batch_shape=torch.Size([2])
     )
-    models = model, StructureEnsembleGP(x, y, variance, **options)
+    models = model, StructureEnsembleGP(x, y, variance, **TWO)
     means = [fit_structure_ensemble_gp(one, **QUICK).posterior(x).mean for one in models]
     assert torch.allclose(*means, rtol=1e-4) != learned
 
@@ -332,9 +326,7 @@ def test_known_noise_that_is_assigned_is_that_of_the_constructor(shape, learned)
 def test_predicted_observations_and_fantasies_have_the_known_noise_in_its_unit():
     x, y = skewed()
     noise = torch.full_like(y, 0.04 * y.var())
-    model = StructureEnsembleGP(
-        x, y, noise, structures=["outcome-warped rbf", "rbf"], num_members=2
-    )
+    model = StructureEnsembleGP(x, y, noise, **TWO)
     fit_structure_ensemble_gp(model, **QUICK)
     model.set_weights([0.5, 0.5])
     test_x = torch.rand(5, 3)
@@ -362,8 +354,7 @@ def test_predicted_observations_and_fantasies_have_the_known_noise_in_its_unit()
 def test_further_observations_have_their_noise():
     x, y = skewed()
     noise = (0.02 + 0.02 * torch.rand_like(y)) * y.var()
-    structures = ["outcome-warped rbf", "rbf"]
-    model = StructureEnsembleGP(x, y, noise, structures=structures, num_members=2)
+    model = StructureEnsembleGP(x, y, noise, **TWO)
     fit_structure_ensemble_gp(model, **QUICK)
     model.set_weights([0.5, 0.5])
     model.eval().posterior(x)
@@ -374,8 +365,7 @@ def test_further_observations_have_their_noise():
     unit = standardize.stdvs.squeeze() ** 2
     dense = StructureEnsembleGP(
         torch.cat([x, new_x]), standardize(torch.cat([y, new_y]))[0],
-        torch.cat([noise / unit, new_noise]),
-        structures=structures, num_members=2, outcome_transform=None,
+        torch.cat([noise / unit, new_noise]), outcome_transform=None, **TWO,
     )  # fmt: skip
     state = model.state_dict()
     for name, value in dense.state_dict().items():

@@ -311,14 +311,10 @@ def test_the_state_of_a_model_of_other_values_brings_its_scale_along(used):
     model = KroneckerGridGP(
         model.coordinates, holed(values, missing), some_kernels(2), tolerance=1e-11
     )
-    model.load_state_dict(source.state_dict())  # the same parameters
     if used:
-        model = KroneckerGridGP(
-            model.coordinates, holed(values, missing), some_kernels(2), tolerance=1e-11
-        )
         move(model)
         everywhere(model.eval())
-        model.load_state_dict(source.state_dict())
+    model.load_state_dict(source.state_dict())
     model.eval()
     points = all_points(model.coordinates)
     mean, covariance = dense(model, values, missing, points, standardize=(shift, scale))
@@ -372,13 +368,3 @@ def test_the_marginal_likelihood_and_its_gradients_equal_the_dense_prior(batch, 
     parameters = list(model.parameters())
     found = torch.autograd.grad(value.sum(), parameters)
     torch.testing.assert_close(found, torch.autograd.grad(expected.sum(), parameters), **CLOSE)
-
-
-def test_block_means_match_predicting_without_the_block():
-    model, values, missing = make((6, 7), 0.2)
-    blocks = torch.zeros(2, 6, 7, dtype=torch.bool)
-    blocks[0, :2, :3] = blocks[1, 3, 4:] = True
-    scaled = (values - values[~missing].mean()) / values[~missing].std()
-    for block, found in zip(blocks, model.block_means(blocks), strict=True):
-        mean, _ = dense(model, scaled, missing | block, all_points(model.coordinates), False)
-        torch.testing.assert_close(found, mean.view(6, 7), **CLOSE)
