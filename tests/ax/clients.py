@@ -32,15 +32,12 @@ def make_client(objective="-loss", parameters=PLANE, constraints=(), **options):
     return client
 
 
-def run_trials(client, number, names=("loss",), noise=None):
+def run_trials(client, number, names=("loss",)):
     """Complete a number of trials; return the names of their generation nodes."""
     nodes = []
     for _ in range(number):
         for trial, point in client.get_next_trials(max_trials=1).items():
-            values = {name: outcomes(point)[name] for name in names}
-            if noise is not None:
-                values = {name: (value, noise) for name, value in values.items()}
-            client.complete_trial(trial, values)
+            client.complete_trial(trial, {name: outcomes(point)[name] for name in names})
         nodes.append(client._generation_strategy.current_node.name)
         run = client._generation_strategy.last_generator_run
         expected = {"Sobol": "Sobol", "NKN": "BO_MIXED"}[nodes[-1]]

@@ -11,6 +11,7 @@ from gpytorch_nkn.bo import coordinate_sweep_initial_conditions
 BOUNDS = torch.tensor([[-1.0, 0.0, 2.0], [3.0, 1.0, 12.0]], dtype=torch.float64)
 BEST = torch.tensor([2.2, 0.9, 7.5], dtype=torch.float64)
 WIDTH = BOUNDS[1] - BOUNDS[0]
+FEW_DRAWS = {"n_burnin": 50, "n_thinning": 2}  # of points that satisfy constraints
 
 
 class Separable(AcquisitionFunction):
@@ -126,9 +127,7 @@ def test_intra_point_constraints():
     ]
     for q in (1, 2):
         seen = Separable()
-        points = sweep(
-            seen, q=q, inequality_constraints=constraints, options={"n_burnin": 50, "n_thinning": 2}
-        )
+        points = sweep(seen, q=q, inequality_constraints=constraints, options=FEW_DRAWS)
         assert points.shape == (4, q, 3) and is_within_bounds(points)
         assert (points[..., 1] + points[..., 0] / 4 <= 1 + 1e-6).all()
         assert (points[..., 2] >= 8 - 1e-6).all()
@@ -138,11 +137,7 @@ def test_intra_point_constraints():
 def test_a_feasible_incumbent_is_kept_with_constraints():
     constraints = [(torch.tensor([2]), torch.tensor([1.0]), 8.0)]
     incumbent = torch.tensor([BEST[0], BEST[1], 9.0])
-    points = sweep(
-        incumbent=incumbent,
-        inequality_constraints=constraints,
-        options={"n_burnin": 50, "n_thinning": 2},
-    )
+    points = sweep(incumbent=incumbent, inequality_constraints=constraints, options=FEW_DRAWS)
     assert torch.equal(points[:2, 0, :2], BEST[:2].expand(2, 2))
     assert (points[:2, 0, 2] >= 8).all() and (points[:2, 0, 2] < 9).all()
 
@@ -151,9 +146,7 @@ def test_inter_point_constraints():
     # the second point lies at least 1 above the first in column 0
     indices = torch.tensor([[1, 0], [0, 0]])
     constraints = [(indices, torch.tensor([1.0, -1.0]), 1.0)]
-    points = sweep(
-        q=2, inequality_constraints=constraints, options={"n_burnin": 50, "n_thinning": 2}
-    )
+    points = sweep(q=2, inequality_constraints=constraints, options=FEW_DRAWS)
     assert (points[:, 1, 0] - points[:, 0, 0] >= 1 - 1e-6).all() and is_within_bounds(points)
     gap = ((points[:2] - BEST) / WIDTH).abs()
     assert (gap[..., 1:] <= 1 / 16).all()
@@ -161,8 +154,7 @@ def test_inter_point_constraints():
 
 def test_equality_constraints_leave_all_to_botorch():
     constraints = [(torch.tensor([0, 1]), torch.tensor([1.0, 1.0]), 1.0)]
-    options = {"n_burnin": 50, "n_thinning": 2, "seed": 0}
-    points = sweep(equality_constraints=constraints, options=options)
+    points = sweep(equality_constraints=constraints, options={**FEW_DRAWS, "seed": 0})
     torch.testing.assert_close(points[..., 0] + points[..., 1], torch.ones(4, 1))
 
 
@@ -252,23 +244,13 @@ def test_one_shot_acquisition_functions_have_generators_of_their_own(name):
         sweep(acquisition)
 
 
-def optimize(acquisition, **options):
-    options = {
-        "q": 1,
-        "num_restarts": 4,
-        "raw_samples": 8,
-        "ic_generator": coordinate_sweep_initial_conditions,
-        "incumbent": BOUNDS.mean(0),
-        **options,
-    }
-    return optimize_acqf(acquisition, BOUNDS, **options)
-
-
 @pytest.mark.parametrize("q", [1, 2])
 def test_optimize_acqf_reaches_the_best_point(q):
-    point, value = optimize(Separable(), q=q)
+    options = {"q": q, "num_restarts": 4, "raw_samples": 8}
+    ours = {"ic_generator": coordinate_sweep_initial_conditions, "incumbent": BOUNDS.mean(0)}
+    point, value = optimize_acqf(Separable(), BOUNDS, **options, **ours)
     torch.testing.assert_close(point, BEST.expand(q, 3), rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(value, torch.tensor(3.0 * q), rtol=1e-5, atol=1e-5)
     torch.manual_seed(0)
-    _, without = optimize_acqf(Separable(), BOUNDS, q=q, num_restarts=4, raw_samples=8)
+    _, without = optimize_acqf(Separable(), BOUNDS, **options)
     assert without < value - 0.5  # BoTorch's own starting points do not see the peaks

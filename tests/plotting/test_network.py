@@ -39,23 +39,14 @@ def curve_in(ax, box):
     raise AssertionError("no curve in the thumbnail")
 
 
-def lines(ax):
-    """Points, width and opacity of every line that leads into a unit."""
-    found = [item for item in ax.collections if isinstance(item, LineCollection)]
-    return [
-        (np.asarray(points), width, color[3])
-        for item in found
-        for points, width, color in zip(
-            item.get_segments(), item.get_linewidths(), item.get_colors(), strict=True
-        )
-    ]
-
-
 def connections(ax):
     """Straight lines between layers: ``(from layer, y start, y end, width, opacity)``."""
+    found = [item for item in ax.collections if isinstance(item, LineCollection)]
+    parts = [(c.get_segments(), c.get_linewidths(), c.get_colors()) for c in found]
     return [
-        (points[0, 0], points[0, 1], points[1, 1], width, opacity)
-        for points, width, opacity in lines(ax)
+        (*points[0], points[1][1], width, color[3])
+        for part in parts
+        for points, width, color in zip(*part, strict=True)
         if len(points) == 2
     ]
 
