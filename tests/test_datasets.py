@@ -1,5 +1,3 @@
-import sys
-
 import numpy as np
 import pytest
 
@@ -13,9 +11,3 @@ def test_co2_is_monthly_and_holds_out_its_last_ten_years():
     assert series.y[0] == pytest.approx(316.1)  # the only weekly value of March 1958
     steps = np.diff(series.x.astype("datetime64[M]").astype(int))
     assert set(steps) == {1, 2, 4}  # five months have no data
-
-
-def test_co2_without_statsmodels_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "statsmodels.datasets", None)
-    with pytest.raises(ImportError, match=r"pip install 'gpytorch_nkn\[demo\]'"):
-        load_co2()

@@ -1,8 +1,6 @@
 """The forecaster in sktime: its own checks, values, and what it is combined with."""
 
-import importlib
 import inspect
-import sys
 import textwrap
 
 import numpy as np
@@ -170,15 +168,6 @@ def test_it_enters_pipelines_searches_and_evaluations():
     )
     search.fit(series, fh=[1, 2, 3])
     assert len(search.cv_results_) == 2 and np.isfinite(search.predict()).all()
-
-
-def test_without_sktime_the_error_says_what_to_install(monkeypatch):
-    for name in [name for name in sys.modules if name.split(".")[0] == "sktime"]:
-        monkeypatch.setitem(sys.modules, name, None)  # as where it is not installed
-    monkeypatch.delitem(sys.modules, "gpytorch_nkn.sktime")
-    message = r"gpytorch_nkn\.sktime needs sktime: pip install 'gpytorch_nkn\[sktime\]'"
-    with pytest.raises(ImportError, match=message):
-        importlib.import_module("gpytorch_nkn.sktime")
 
 
 def test_example_of_the_module_runs():

@@ -418,12 +418,6 @@ def test_files_and_functions_that_the_architecture_names_exist():
     assert len(files) > 20 and len(functions) > 20 and functions - words == set()
 
 
-def test_snake_case_keeps_acronyms_together():
-    names = ["NKNSingleTaskGP", "RBFKernel", "Linear", "KroneckerGridGP"]
-    expected = ["nkn_single_task_gp", "rbf_kernel", "linear", "kronecker_grid_gp"]
-    assert [snake_case(name) for name in names] == expected
-
-
 def test_warnings_are_filtered_only_where_a_dependency_leaves_no_other_way():
     """Filters act on all threads."""
     found = {path.name for path in FILES if "catch_warnings" in path.read_text("utf-8")}

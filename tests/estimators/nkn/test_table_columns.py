@@ -70,6 +70,7 @@ def test_levels_of_categories_are_learned(fitted):
     np.testing.assert_allclose(fitted.predict(X.iloc[order]), mean[order])
     as_categories = X.astype({"town": "category"})
     np.testing.assert_allclose(fitted.predict(as_categories), mean)
+    np.testing.assert_array_equal(fitted.predict(X.assign(only="other")), mean)
 
 
 def test_an_unseen_category_is_as_uncertain_as_the_spread_between_them(fitted):

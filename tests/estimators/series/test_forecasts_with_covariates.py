@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from gpytorch.kernels import RBFKernel
-from sklearn.base import clone
 
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import Recipe
@@ -94,7 +93,6 @@ def test_every_method_says_the_same(data, fitted):
     assert density.mean() > wrong.mean()
     copy = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(copy.predict(MONTHS[AHEAD], covariates=frame), table["median"])
-    assert not hasattr(clone(fitted), "covariates_")
 
 
 def test_the_order_of_columns_and_rows_does_not_matter(data, fitted):

@@ -588,7 +588,6 @@ def test_bad_series_are_named(x, y, error, match):
     [
         ({"structure": "texture"}, ValueError, "got 'texture'"),
         ({"structure": RBFKernel()}, TypeError, "got RBFKernel"),
-        ({"progress": None}, TypeError, "progress must be True or False, got None"),
         ({"transform": "log"}, ValueError, "positive targets, got -1"),
         ({"bounds": (0, 1)}, ValueError, "within the bounds, got -1"),
         ({"transform": "logit"}, ValueError, "needs finite bounds"),
