@@ -11,7 +11,7 @@ from gpytorch.means import ConstantMean, LinearMean
 from gpytorch.priors import GammaPrior, NormalPrior
 
 from gpytorch_nkn.fit.minimize import FlatParameters
-from gpytorch_nkn.fit.training_loss import TrainingLoss, UnknownPartError
+from gpytorch_nkn.fit.training_loss import TrainingLoss
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear, Product
 from tests.fit.closed_forms import assert_same, check_loss_and_gradient, has_closed_form, make, wide
@@ -185,16 +185,6 @@ def test_loss_and_gradient_equal_the_objectives(name):
     model = make(KNOWN, name)
     check_loss_and_gradient(model)
     assert has_closed_form(model)
-
-
-def test_a_prior_on_shares_is_left_to_autograd():
-    model = wide(convex()).double().train()
-    layer = model.covar_module.layers[0]
-    layer.register_prior("share_prior", NormalPrior(0.3, 0.1), lambda module: module.weight)
-    flat = FlatParameters(model)
-    with pytest.raises(UnknownPartError, match="a prior that is not on a parameter"):
-        TrainingLoss(model, flat.values)
-    assert not has_closed_form(model)
 
 
 def test_single_precision_agrees_with_double_precision():

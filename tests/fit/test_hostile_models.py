@@ -15,16 +15,12 @@ from tests.fit.models import SmallGP, rbf_model, seasonal_data
 SHORT = Recipe(adam_steps=8, lbfgs_iterations=4)
 
 
-def check_losses_are_those_of_the_members(result):
-    for number, member in result.members.items():
-        loss = Objective(member.train())().item()
-        assert loss == pytest.approx(result.restarts[number].loss, rel=1e-6)
-
-
 def test_models_that_share_a_kernel_are_trained_apart():
     (x, y), kernel = seasonal_data(), ScaleKernel(RBFKernel())
     result = fit_best_of(lambda: SmallGP(x, y, kernel), restarts=3, recipe=SHORT, initialize="data")
-    check_losses_are_those_of_the_members(result)
+    for number, member in result.members.items():
+        loss = Objective(member.train())().item()
+        assert loss == pytest.approx(result.restarts[number].loss, rel=1e-6)
 
 
 def test_added_loss_terms_count():

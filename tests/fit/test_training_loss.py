@@ -215,6 +215,12 @@ def constrained(constraint):
     return wide(small_network(RBFKernel(lengthscale_constraint=constraint), RQKernel()))
 
 
+def prior_on_shares():
+    layer = Linear(1, 1, weights="simplex")
+    layer.register_prior("share_prior", NormalPrior(0.3, 0.1), lambda module: module.weight)
+    return wide(NeuralKernelNetwork([RBFKernel()], [layer]))
+
+
 UNKNOWN = {
     "another kernel": rbf_model,
     "a sum": lambda: wide(NeuralKernelNetwork.regression(3) + RBFKernel()),
@@ -232,6 +238,7 @@ UNKNOWN = {
     ),
     "a prior on a raw value": lambda: with_prior(NormalPrior(0.0, 1.0), lambda k: k.raw_alpha),
     "a prior on a part": lambda: with_prior(GammaPrior(2.0, 3.0), lambda k: k.lengthscale[..., :2]),
+    "a prior on shares": prior_on_shares,
     "an interval": lambda: constrained(Interval(0.1, 5.0)),
     "another transform": lambda: constrained(
         GreaterThan(0.1, transform=torch.exp, inv_transform=torch.log)
