@@ -183,17 +183,9 @@ def _points(
     return normal(lambda new: (model.predict(new), best))
 
 
-def _hist(seed: int, **options: float) -> BaseEstimator:
-    return HistGradientBoostingRegressor(random_state=seed, **options)
-
-
 def _svr(seed: int, **options: float) -> BaseEstimator:
     machine = TransformedTargetRegressor(SVR(**options), transformer=StandardScaler())
     return make_pipeline(StandardScaler(), machine)
-
-
-def _ridge(seed: int) -> BaseEstimator:
-    return make_pipeline(StandardScaler(), RidgeCV(np.logspace(-4, 4, 17)))
 
 
 def _ngboost(X: np.ndarray, y: np.ndarray, seed: int, tuning: float) -> Fitted:
@@ -247,6 +239,7 @@ def _single_task(X: np.ndarray, y: np.ndarray, seed: int, tuning: float) -> Fitt
     return normal(moments)
 
 
+_RIDGE = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-4, 4, 17)))
 _LIGHTGBM = partial(boosting, "lightgbm", "Regressor", subsample_freq=1)
 _CATBOOST = partial(boosting, "catboost", "Regressor")
 _SPACES: dict[str, tuple[Callable, dict, dict]] = {
@@ -257,7 +250,9 @@ _SPACES: dict[str, tuple[Callable, dict, dict]] = {
     "CatBoost": (_CATBOOST, {"learning_rate": loguniform(0.02, 0.2),
         "iterations": randint(200, 1500), "depth": randint(3, 9),
         "l2_leaf_reg": loguniform(0.5, 20)}, {}),
-    "HistGradientBoosting": (_hist, {"learning_rate": loguniform(0.01, 0.2),
+    "HistGradientBoosting": (
+        lambda seed, **options: HistGradientBoostingRegressor(random_state=seed, **options),
+        {"learning_rate": loguniform(0.01, 0.2),
         "max_iter": randint(50, 1000), "max_leaf_nodes": randint(4, 64),
         "min_samples_leaf": randint(2, 40), "l2_regularization": loguniform(1e-3, 10)}, {}),
     "SVR": (_svr, {"C": loguniform(0.3, 300), "gamma": loguniform(0.003, 1),
@@ -271,7 +266,7 @@ _METHODS: dict[str, Callable[..., Fitted]] = {
     "CatBoost with uncertainty": _catboost_normal,
     "NGBoost": _ngboost,
     "quantile forest": _forest,
-    "ridge": partial(_points, _ridge, None, {}),
+    "ridge": partial(_points, lambda seed: _RIDGE, None, {}),
 }
 _MOST_ROWS = {"SVR, tuned": 8000, "SingleTaskGP": 3500}
 

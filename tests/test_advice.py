@@ -22,9 +22,10 @@ from botorch.cross_validation import CVFolds, batch_cross_validation
 from botorch.exceptions import InputDataWarning
 from botorch.generation import MaxPosteriorSampling
 from botorch.models import AffineFidelityCostModel, ModelListGP, MultiTaskGP, SingleTaskGP
-from botorch.models.transforms import Normalize, Warp
+from botorch.models.transforms import Log, Normalize, Warp
 from botorch.sampling import SobolQMCNormalSampler
-from gpytorch.kernels import AdditiveStructureKernel, RBFKernel
+from botorch.sampling.pathwise import draw_kernel_feature_paths
+from gpytorch.kernels import AdditiveStructureKernel, Kernel, RBFKernel
 from gpytorch.likelihoods import LaplaceLikelihood, StudentTLikelihood
 from gpytorch.means import Mean, ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -96,7 +97,6 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "A report on a probability has no": "interpretation/test_class_averages.py",
     "label is the class of a classifier": "interpretation/test_class_averages.py",
     "pass x, the inputs over which shares are averaged": "interpretation/expansion/test_expand.py",
-    "nonlinear outcome transform: transform the": "kernels/test_gradient_kernel.py",
     "Use a smoother kernel, such as": "kernels/test_gradient_kernel.py",
     "use the network as base kernel": "kernels/network/test_neural_kernel_network.py",
     "call its constructor with the coordinates": "models/contract.py",
@@ -106,19 +106,13 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "use rank 0": "interpretation/test_long_form.py",
     "use restarts=1, initialize='data' or a function that draws": "fit/test_best_of.py",
     "use a BernoulliLikelihood and one-hot targets": "models/test_laplace_gp.py",
-    "transform train_Y beforehand": "models/contract.py",
     "give it the indices of other columns": "models/test_mixed_columns.py",
     "give the network active_dims to omit them": "models/test_nkn_single_task_gp.py",
-    "Draw from the posterior at points with": "kernels/test_registry.py",
     "pass x to posterior() instead": "interpretation/reporting/test_honesty.py",
-    "Transform the targets yourself": "interpretation/test_source.py",
     "Predict this value, as forecast_many": "estimators/test_odd_tables.py",
-    "If the values are unknown": "estimators/series/test_forecasts_with_covariates.py",
     "known times are dates within such periods: pass dates": "estimators/series/test_time_axis.py",
     "give one of them": "estimators/series/test_nkn_forecaster.py",
-    "call fit with all observations": "estimators/series/test_nkn_forecaster.py",
     "select one, as by frame.set_index(": "estimators/series/test_nkn_forecaster.py",
-    "select them by X[columns], or rename them": "estimators/test_odd_tables.py",
 }
 X = torch.rand(12, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 Y = X.sin().sum(-1, keepdim=True)
@@ -410,6 +404,13 @@ def _(told):
     assert ModelListGP(*both).posterior(X[:3]).mean.shape[-1] == 2
 
 
+@advice("transform train_Y beforehand")
+def _(told):
+    with told():
+        models.StructureEnsembleGP(X, Y, outcome_transform=Log())
+    models.StructureEnsembleGP(X, Log()(Y)[0])
+
+
 @advice("Set other data of an exact GP by set_train_data")
 def _(told):
     many = torch.rand(2001, 2, dtype=torch.float64)
@@ -480,6 +481,22 @@ def _(told):
     assert model.grid_mean().isfinite().all() and len(model.predict()) == 2
 
 
+@advice("Draw from the posterior at points with")
+def _(told):
+    warped = models.NKNSingleTaskGP(X, Y, structure=NeuralKernelNetwork([Odd()], [Linear(1, 1)]))
+    with told():
+        draw_kernel_feature_paths(warped, sample_shape=torch.Size([2]))
+    warped.posterior(X).rsample()
+    MaxPosteriorSampling(warped, replacement=False)(X.unsqueeze(0), num_samples=1)
+
+
+class Odd(Kernel):
+    """A kernel that is not registered."""
+
+    def forward(self, x1, x2, diag=False, **params):
+        return (-self.covar_dist(x1, x2, diag=diag)).exp()
+
+
 @advice("make a model of all data with this model's")
 def _(told):
     model = models.SparseNKNGP(X, Y, inducing_points=4)
@@ -495,6 +512,13 @@ def _(told):
 
 
 # --- interpretation
+
+
+@advice("Transform the targets yourself")
+def _(told):
+    with told():
+        decompose(models.NKNSingleTaskGP(X, Y, structure="additive", outcome_transform=Log()))
+    decompose(models.NKNSingleTaskGP(X, Y.log(), structure="additive"))
 
 
 @advice("use subset_output of a BoTorch model")
@@ -592,3 +616,44 @@ def _(told):
     task = models.NKNMultiTaskGP(*tasks, -1, output_tasks=[0])
     for one in (model.subset_output([0]), many.models[1], task):
         assert models.gradient_posterior(one, X[:2]).mean.shape == (2, 2)
+
+
+@advice("If the values are unknown, forecast them, or fit without")
+def _(told):
+    given = pd.DataFrame({"w": np.cos(T)})
+    model = forecaster().fit(T, SERIES, covariates=given)
+    with told():
+        model.predict(T[-3:] + 3)
+    ahead = forecaster().fit(T, given["w"].to_numpy()).predict(T[-3:] + 3)
+    model.predict(T[-3:] + 3, covariates=pd.DataFrame({"w": ahead}))
+    forecaster().fit(T, SERIES).predict(T[-3:] + 3)
+
+
+@advice("call fit with all observations")
+def _(told):
+    model = forecaster(transform="log").fit(T, SERIES)
+    times = np.append(T, 24.0)
+    with told():
+        model.update(times[-1:], [-1.0])
+    forecaster().fit(times, np.append(SERIES, -1.0))
+
+
+@advice("select them by X[columns], or rename them")
+def _(told):
+    frame, y = pd.DataFrame(X.numpy()), Y[:, 0].numpy()
+    regressor = NKNRegressor("rbf", restarts=1, recipe=SHORT, progress=False).fit(frame, y)
+    for wrong in (frame[[1, 0]], frame.set_axis(["a", "b"], axis=1)):
+        with told():
+            regressor.predict(wrong)
+    for right in (
+        frame[[1, 0]][[0, 1]],
+        frame.set_axis(["a", "b"], axis=1).set_axis([0, 1], axis=1),
+    ):
+        np.testing.assert_array_equal(regressor.predict(right), regressor.predict(frame))
+
+
+@advice("nonlinear outcome transform: transform the outcomes beforehand")
+def _(told):
+    with told():
+        models.gradient_posterior(SingleTaskGP(X, Y, outcome_transform=Log()), X[:2])
+    assert models.gradient_posterior(SingleTaskGP(X, Y.log()), X[:2]).mean.shape == (2, 2)
