@@ -6,7 +6,7 @@ import torch
 from sklearn.inspection import partial_dependence
 
 from gpytorch_nkn.estimators import NKNClassifier, NKNRegressor
-from gpytorch_nkn.estimators.nkn.nkn_classifier import by_class
+from gpytorch_nkn.estimators.nkn.class_processes import by_class
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.interpretation import decompose, effects, expand, report
 from gpytorch_nkn.interpretation.averages import ClassAverages

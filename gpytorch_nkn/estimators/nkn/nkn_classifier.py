@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
 import torch
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import BernoulliLikelihood
-from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize
@@ -21,31 +17,34 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor
 
-from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.estimator import forgets_failures
-from gpytorch_nkn.estimators.nkn.ensemble import of_held_out_rows, release_some
+from gpytorch_nkn.estimators.nkn.class_processes import (
+    MAX_ROWS,
+    ClassProcesses,
+    LabelProcesses,
+    class_model,
+    class_rows,
+    label_model,
+    label_rows,
+    stratified,
+)
+from gpytorch_nkn.estimators.nkn.ensemble import of_held_out_rows
 from gpytorch_nkn.estimators.nkn.table_estimator import TableEstimator
-from gpytorch_nkn.estimators.nkn.table_models import LatentGP, laplace_model, named_structures
+from gpytorch_nkn.estimators.nkn.table_models import LatentGP, named_structures
 from gpytorch_nkn.estimators.table_input import encode_classes
 from gpytorch_nkn.fit import FitResult, Recipe, Rows, Session, warn_of_size
 
-__all__ = ["NKNClassifier", "by_class"]
+__all__ = ["NKNClassifier"]
 
-_MAX_ROWS = 4000  # largest number of rows that predictions are conditioned on
 _TRAINING_WORK = 3e9  # largest K N^3 of the training on N rows of K classes
 _LABELLED_WORK = 1.5e9  # the same for Bernoulli models; two classes need one process: K = 1
+_JUDGED_ROWS = 2000  # largest number of rows with leave-one-out predictions
 _LABELLED = ", labels"  # suffix of the names of Bernoulli models
 _LEAST_WEIGHT = 0.02  # least weight of a network, relative to the largest
 _LEAST_POWER = 1e-6  # lower bound of weights in the optimisation
 _NO_POWER = 1e-100  # replaces weights near this bound; predictions are then class frequencies
 _LEAST = 1e-9  # lower bound of the standard deviation of a linearised probability
 _DRAWS = 64  # quasi-random latent values for the variance of a probability
-# Log-normal approximations of gamma variables with two shapes: variances of the logarithms, and
-# half of the difference between their means.
-_SHAPES = np.array([1.01, 0.01])
-_LOG_VARIANCES = np.log(1 / _SHAPES + 1)
-_TARGET = float((np.log(_SHAPES) - _LOG_VARIANCES / 2) @ [0.5, -0.5])
-_Moments = tuple[Tensor, Tensor]  # means and variances K x M
 
 
 class NKNClassifier(ClassifierMixin, TableEstimator):
@@ -58,11 +57,13 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
     .. math:: \log p_k(x) = \log \pi_k + \sum_m w_m (\log p_{mk}(x) - \log \pi_k) + \text{const}
 
     For each class, a Gaussian process models the logarithm of a gamma variable. Normalised gamma
-    variables have a Dirichlet distribution. The processes share the kernel. For two classes or few
-    rows, each network is also trained with Bernoulli likelihoods (one-vs-rest).
-    These are better for noisy labels and additive functions. The cost for each class is cubic in
-    the number of rows. Networks therefore learn from a random subset of at most 1,144 rows for two
-    classes and 669 for ten; predictions use at most 4,000 rows. More rows give a warning.
+    variables have a Dirichlet distribution. The processes share the kernel. The marginal
+    likelihood underestimates its scale if the classes are well separated. The kernel is therefore
+    multiplied by a factor that minimises the leave-one-out log loss. For two classes or few rows,
+    each network is also trained with Bernoulli likelihoods (one-vs-rest). These are better for
+    noisy labels and additive functions. The cost for each class is cubic in the number of rows.
+    Networks therefore learn from a random subset of at most 1,144 rows for two classes and 669 for
+    ten; predictions use at most 4,000 rows. More rows give a warning.
 
     Args:
         structure: The networks, as in :class:`.NKNRegressor`, but ``"auto"`` uses ``"isotropic"``
@@ -83,8 +84,8 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         model_: The member with the largest weight; its inputs are standardised columns. It has a
             Gaussian process for each class, whose targets are positive for rows of the class.
         held_out_log_loss_: Mean log loss of held-out rows of the fit. With 15 or more rows, they
-            determine the weights of the networks but not the hyperparameters. The loss of new rows
-            is therefore somewhat larger.
+            determine the weights of the networks and the factors, but not the hyperparameters. The
+            loss of new rows is therefore somewhat larger.
         held_out_: Labels ``N`` of the held-out rows, as indices in ``classes_``, and predicted
             class probabilities ``N x K``, without ``class_weight``.
 
@@ -153,20 +154,22 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
             )
         self._class_factors = factors
         advice = "a random subset of each class is used, because time is cubic in their number."
-        warn_of_size(type(self).__name__, len(labels), _MAX_ROWS, advice)
-        kept = _stratified(labels, _MAX_ROWS, self._seed)
+        warn_of_size(type(self).__name__, len(labels), MAX_ROWS, advice)
+        kept = stratified(labels, MAX_ROWS, self._seed)
         x, labels, number = self._gaps.expected(rows[kept]), labels[kept], len(self.classes_)
-        learned = _stratified(labels, int((_TRAINING_WORK / number) ** (1 / 3)), self._seed)
-        data = _class_rows(self._tensor(x), labels, number)
-        is_cheap = len(_labelled(data).y) * len(learned) ** 3 <= _LABELLED_WORK
+        learned = stratified(labels, int((_TRAINING_WORK / number) ** (1 / 3)), self._seed)
+        data = class_rows(self._tensor(x), labels, number)
+        is_cheap = len(label_rows(data).y) * len(learned) ** 3 <= _LABELLED_WORK
         named = named_structures(structures, len(learned), x.shape[1], ["isotropic"])
         results = self._train(
             named,
             data[torch.from_numpy(learned)],
             budget=session.part(),
-            makers={"": _class_model} | ({_LABELLED: _labelled_model} if is_cheap else {}),
+            makers={"": class_model} | ({_LABELLED: label_model} if is_cheap else {}),
         )
-        best = self._pool(results, labels[learned], np.bincount(labels))
+        judged = stratified(labels, max(_JUDGED_ROWS, len(learned)), self._seed)
+        is_new = ~np.isin(judged, learned)
+        best = self._pool(results, data[torch.from_numpy(judged)], is_new, np.bincount(labels))
         for predictor in self._predictors:
             predictor.condition(data)
         self.model_ = best.model
@@ -174,22 +177,28 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         return self
 
     def _pool(
-        self, results: Mapping[str, FitResult], labels: np.ndarray, counts: np.ndarray
-    ) -> _Predictor:
+        self, results: Mapping[str, FitResult], data: Rows, is_new: np.ndarray, counts: np.ndarray
+    ) -> ClassProcesses | LabelProcesses:
         """Learn the weights of the members from held-out rows; return the member with the largest.
 
-        ``labels`` are codes of the training rows; ``counts`` are numbers ``K`` of rows by class.
+        ``is_new`` is the mask ``N`` of rows in ``data`` on which no network was trained; ``counts``
+        are numbers ``K`` of rows by class.
         """
-        members, tables, masks = [], [], []
+        labels, members, tables, masks = data.y.argmax(0).cpu().numpy(), [], [], []
         for name, result in results.items():
             for number, member in result.members.items():
-                start, mask = result.before_held_out(number)
-                members.append((name, number, _Predictor(member)))
-                tables.append(_Predictor(start).leave_one_out())
+                start, held_out = result.before_held_out(number)
+                mask = is_new.copy()
+                mask[~is_new] = held_out
+                make = ClassProcesses if isinstance(start, LatentGP) else LabelProcesses
+                predictor = make(start)
+                predictor.condition(data)
+                tables.append(predictor.calibrate())
+                members.append((name, number, predictor.like(member)))
                 masks.append(mask)
         networks = [name for name, *_ in members]
-        scores, rows = of_held_out_rows(networks, np.stack(tables, 1), np.stack(masks))
-        scores, labels = scores.swapaxes(0, 1), labels[rows]
+        table, rows = of_held_out_rows(networks, np.stack(tables, 1), np.stack(masks))
+        scores, labels = table.swapaxes(0, 1), labels[rows]
         self._base = np.log((counts + 0.5) / (counts + 0.5).sum())[:, None]
         weights = _pooling_weights(scores - self._base, self._base, labels)
         used = np.flatnonzero(weights >= _LEAST_WEIGHT * weights.max())
@@ -235,9 +244,11 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         one_hot, power = np.eye(len(normal))[code][:, None], self.weights_.sum()
         values, slopes = [], []
         for predictor in self._predictors:
-            mean, variance = predictor.latent(self._tensor(rows))
+            mean, variance = predictor.moments(self._tensor(rows))
+            assert variance is not None
             base = (1 - power) * self._base
-            table = self._weighted(softmax(power * _scores(mean, variance) + base, axis=0))
+            scores = predictor.scores(mean, variance)
+            table = self._weighted(softmax(power * scores + base, axis=0))
             std = variance.clamp_min(0).sqrt().cpu().numpy()
             # The power calibrates the means; deviations from the means are not scaled.
             drawn = (power * mean.cpu().numpy() + base)[:, None] + std[:, None] * normal
@@ -255,7 +266,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
 
     def _mixed(self, x: Tensor) -> np.ndarray:
         """Return calibrated probabilities ``K x M`` at standardised rows ``M x d``."""
-        return self._pooled(np.stack([_scores(*member.latent(x)) for member in self._predictors]))
+        return self._pooled(np.stack([predictor.predict(x) for predictor in self._predictors]))
 
     def _pooled(self, scores: np.ndarray) -> np.ndarray:
         """Return probabilities ``K x M`` from scores ``R x K x M`` of the members."""
@@ -265,57 +276,6 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         """Predict the most probable classes ``M`` of rows ``M x D``."""
         codes = self.predict_proba(X).argmax(1)  # raises an error before the fit
         return self.classes_[codes]
-
-
-class _Predictor:
-    """Class probabilities of a trained model, from a process for each class."""
-
-    def __init__(self, trained: Any):
-        self._trained = trained
-        self._prepare()
-
-    def _prepare(self) -> None:
-        self.model = _of_classes(self._trained.eval())
-        self._classes = [ConditionedGP(process) for process in by_class(self.model)]
-
-    def condition(self, rows: Rows) -> None:
-        """Condition on rows with targets ``K x N``."""
-        if not isinstance(self._trained, LatentGP):
-            codes, rows = rows.y.argmax(0).cpu().numpy(), _labelled(rows)
-            most = int(_MAX_ROWS / len(rows.y) ** (1 / 3))
-            rows = rows[torch.from_numpy(_stratified(codes, most, 0))]
-        rows.set_on(self._trained.train())
-        self._prepare()
-
-    def leave_one_out(self) -> np.ndarray:
-        """Return leave-one-out scores ``K x N`` of the rows."""
-        return _scores(*self._stacked(ConditionedGP.leave_one_out))
-
-    def latent(self, x: Tensor) -> _Moments:
-        """Return means and variances ``K x M`` of the latent values at rows ``M x d``."""
-        parts = []
-        for rows, cross in self._classes[0].cross(x):  # the classes share the kernel
-            parts.append(self._stacked(partial(ConditionedGP.moments_given, x=rows, between=cross)))
-        means, variances = zip(*parts, strict=True)
-        return torch.cat(means, 1), torch.cat(variances, 1)
-
-    def _stacked(self, moments: Callable[[ConditionedGP], Any]) -> _Moments:
-        results = []
-        for process in self._classes:
-            results.append(moments(process))
-            release_some(self._classes)
-        means, variances = zip(*results, strict=True)
-        return torch.stack(means), torch.stack(variances)
-
-
-def _scores(mean: Tensor, variance: Tensor) -> np.ndarray:
-    r"""Return logarithms ``K x N`` of the expected softmax of latent values, up to a constant.
-
-    .. math:: \log p_k \approx \mu_k / \sqrt{1 + \pi v_k / 8} + \text{const}
-
-    Reference: MacKay (1992), The evidence framework applied to classification networks.
-    """
-    return (mean / (1 + torch.pi / 8 * variance.clamp_min(0)).sqrt()).cpu().numpy()
 
 
 def _pooling_weights(scores: np.ndarray, base: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -340,69 +300,3 @@ def _pooling_weights(scores: np.ndarray, base: np.ndarray, labels: np.ndarray) -
     start, bounds = np.full(count, 1 / count), [(_LEAST_POWER, None)] * count
     weights = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
     return np.where(weights > 10 * _LEAST_POWER, weights, _NO_POWER)
-
-
-def _stratified(labels: np.ndarray, most: int, seed: int) -> np.ndarray:
-    """Return indices of at most ``most`` random rows, stratified by class."""
-    order = np.random.default_rng(seed).permutation(len(labels))
-    rows = pd.Series(order).groupby(labels[order])
-    share = rows.cumcount() / rows.transform("size")  # fraction of the class before a row
-    return np.sort(order[np.argsort(share, kind="stable")[:most]])
-
-
-def _class_rows(x: Tensor, labels: np.ndarray, num_classes: int) -> Rows:
-    """Return rows of a :func:`_class_model` for codes ``N``.
-
-    Targets ``K x N`` are positive for the class of the row. Targets and noise variances are moments
-    of the logarithms of log-normal variables. These match the moments of gamma variables with shape
-    1.01 for the class of the row and 0.01 for the others.
-    """
-    one_hot = labels == np.arange(num_classes)[:, None]
-    y, noise = np.where(one_hot, _TARGET, -_TARGET), np.where(one_hot, *_LOG_VARIANCES)
-    return Rows(x, torch.as_tensor(y).to(x), torch.as_tensor(noise).to(x))
-
-
-def _class_model(rows: Rows, kernel: Kernel) -> LatentGP:
-    """Make exact GPs of the classes with a shared kernel."""
-    mean = ConstantMean(batch_shape=rows.y.shape[:-1]).initialize(constant=rows.y.mean(-1))
-    assert rows.noise is not None
-    return LatentGP(rows.x, rows.y, rows.noise, mean, kernel)
-
-
-def _labelled_model(rows: Rows, kernel: Kernel) -> Any:
-    """Make Bernoulli GPs of each class against the others, with a shared kernel.
-
-    For two classes, only the process of the second class is needed.
-    """
-    rows = _labelled(rows)
-    levels = torch.special.ndtri(rows.y.mean(-1))
-    mean = ConstantMean(batch_shape=levels.shape).to(rows.y).initialize(constant=levels)
-    return laplace_model(rows, kernel, mean.requires_grad_(False), BernoulliLikelihood())
-
-
-def _labelled(rows: Rows) -> Rows:
-    """Convert rows of a :func:`_class_model` to rows of a :func:`_labelled_model`."""
-    y = rows.y[1:] if len(rows.y) == 2 else rows.y
-    return Rows(rows.x, y.gt(0).to(y))
-
-
-def _of_classes(model: Any) -> LatentGP:
-    """Return exact GPs of the classes, with the posterior of a trained model."""
-    exact = model if isinstance(model, LatentGP) else LatentGP.of(model)
-    if len(exact.train_targets) > 1:
-        return exact
-    parts = exact.train_targets, exact.mean_module.constant.detach()
-    y, constant = (torch.cat([-part, part]) for part in parts)
-    mean = ConstantMean(batch_shape=y.shape[:1]).to(y).initialize(constant=constant)
-    noise = exact.likelihood.noise.expand(2, -1)
-    return LatentGP(exact.train_inputs[0], y, noise, mean, exact.covar_module)
-
-
-def by_class(model: LatentGP) -> list[LatentGP]:
-    """Return a process for each class."""
-    processes = []
-    parts = model.train_targets, model.likelihood.noise, model.mean_module.constant.detach()
-    for y, noise, constant in zip(*parts, strict=True):
-        mean = ConstantMean().to(y).initialize(constant=constant)
-        processes.append(LatentGP(model.train_inputs[0], y, noise, mean, model.covar_module))
-    return processes

@@ -1,12 +1,21 @@
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from gpytorch.kernels import RBFKernel
 from scipy import stats
 
 from gpytorch_nkn import fit
 from gpytorch_nkn.estimators import NKNClassifier
 from gpytorch_nkn.estimators.nkn import nkn_classifier as module
+from gpytorch_nkn.estimators.nkn.class_processes import (
+    ClassProcesses,
+    LabelProcesses,
+    class_model,
+    class_rows,
+)
 from gpytorch_nkn.interpretation import report
 
 SHORT = fit.Recipe(adam_steps=0, lbfgs_iterations=8)
@@ -36,16 +45,20 @@ def test_probabilities_are_near_the_true_ones():
     assert set(model.predict(new)) <= set("abc")
 
 
-def test_posterior_is_that_of_the_paper_written_out():
+@pytest.mark.parametrize("factor", [1.0, 16.0])
+@pytest.mark.parametrize("is_moderated", [True, False])
+def test_posterior_is_that_of_the_paper_written_out(factor, is_moderated):
     X, y, _ = drawn(30)
     model = NKNClassifier("rbf", **OPTIONS).fit(X, y)
-    predictor = module._Predictor(model.results_["rbf"].model)
+    predictor = ClassProcesses(model.results_["rbf"].model, factor, is_moderated)
     gp = predictor.model
     x = gp.train_inputs[0]
     new = x[:4] + 0.1
     with torch.no_grad():
         covariance, cross = gp.covar_module(x).to_dense(), gp.covar_module(new, x).to_dense()
-        prior, scores = gp.covar_module(new, diag=True), []
+        original = model.results_["rbf"].model.covar_module(x).to_dense()
+        torch.testing.assert_close(covariance, factor * original)
+        prior, scores, variances = gp.covar_module(new, diag=True), [], []
         for place, label in enumerate("abc"):
             shape = np.where(y == label, 1.01, 0.01)
             noise = np.log(1 / shape + 1)
@@ -54,15 +67,36 @@ def test_posterior_is_that_of_the_paper_written_out():
             level = gp.mean_module.constant[place] + middle
             gain = cross @ torch.linalg.inv(covariance + torch.as_tensor(noise).diag())
             mean = level + gain @ (target - level)
-            variance = prior - (cross * gain).sum(-1)
-            scores.append((mean - middle) / (1 + torch.pi / 8 * variance).sqrt())
+            variances.append(prior - (cross * gain).sum(-1))
+            moderation = (1 + is_moderated * torch.pi / 8 * variances[-1]).sqrt()
+            scores.append((mean - middle) / moderation)
     scores, weight = torch.stack(scores).numpy(), 1.2
-    np.testing.assert_allclose(module._scores(*predictor.latent(new)), scores, rtol=1e-6)
+    np.testing.assert_allclose(predictor.predict(new), scores, rtol=1e-6)
+    torch.testing.assert_close(predictor.moments(new)[1], torch.stack(variances))
     model.weights_, model._predictors = np.array([weight]), [predictor]
     frequencies = np.array([[(y == label).sum() + 0.5] for label in "abc"]) / 31.5
     expected = frequencies ** (1 - weight) * np.exp(weight * scores)
     found = model.predict_proba(model.x_offset_ + model.x_scale_ * new.numpy())
     np.testing.assert_allclose(found, (expected / expected.sum(0)).T)
+    copy = pickle.loads(pickle.dumps(model)).predict_proba(X[:5])
+    np.testing.assert_allclose(copy, model.predict_proba(X[:5]))
+
+
+@pytest.mark.parametrize("is_noisy", [False, True])
+def test_kernels_of_well_separated_classes_are_scaled(is_noisy):
+    rng = np.random.default_rng(0)
+    x = torch.linspace(-1, 1, 200, dtype=torch.float64)[:, None]
+    codes = (
+        torch.tensor(rng.integers(2, size=200)) if is_noisy else ((12 * x[:, 0]).sin() > 0).long()
+    )
+    rows, kernel = class_rows(x, codes.numpy(), 2), RBFKernel().double()
+    kernel.lengthscale = 0.5
+    predictor = ClassProcesses(class_model(rows, kernel))
+    scores = predictor.calibrate()
+    scale = predictor.model.covar_module(x, diag=True)
+    assert (scale == 1).all() if is_noisy else (scale > 2).all()
+    predictor.condition(rows[torch.arange(200) != 90])
+    np.testing.assert_allclose(predictor.predict(x[[90]])[:, 0], scores[:, 90])
 
 
 def test_pooling_weights_are_the_maximum_a_posteriori():
@@ -84,26 +118,30 @@ def test_pooling_weights_are_the_maximum_a_posteriori():
         assert log_posterior(np.maximum(found + step, 1e-6)) < log_posterior(found)
 
 
-def test_held_out_probabilities_match_models_without_the_row():
+@pytest.mark.parametrize("suffix", ["", ", labels"])
+def test_held_out_probabilities_match_models_without_the_row(suffix):
     X, y, _ = drawn(30)
-    results = NKNClassifier("rbf", **OPTIONS).fit(X, y).results_
-    predictor = module._Predictor(results["rbf"].model)
-    rows = fit.Rows.of(predictor.model)
-    found, rest = predictor.leave_one_out()[:, 5], torch.arange(30) != 5
+    trained = NKNClassifier("rbf", **OPTIONS).fit(X, y).results_["rbf" + suffix].model
+    predictor = LabelProcesses(trained) if suffix else ClassProcesses(trained)
+    found, rest = predictor.calibrate()[:, 5], torch.arange(30) != 5
+    rows = class_rows(trained.train_inputs[0], np.unique(y, return_inverse=True)[1], 3)
     predictor.condition(rows[rest])
-    again = module._scores(*predictor.latent(rows.x[5:6]))[:, 0]
-    np.testing.assert_allclose(again, found, rtol=1e-8)
+    again = predictor.predict(rows.x[5:6])[:, 0]
+    # without a row, the Laplace approximation has another mode
+    np.testing.assert_allclose(again, found, rtol=0.05 if suffix else 1e-8)
 
 
 @pytest.mark.parametrize("classes", ["abc", "ab"])
 def test_processes_of_labels_have_the_posterior_of_laplace(classes):
     X, y, _ = drawn(40)
     model = NKNClassifier("rbf", **OPTIONS).fit(X, np.where(np.isin(y, [*classes]), y, "a"))
-    predictor = module._Predictor(model.results_["rbf, labels"].model)
+    predictor = LabelProcesses(model.results_["rbf, labels"].model)
     laplace, new = predictor._trained, predictor.model.train_inputs[0][:4] + 0.1
     with torch.no_grad():
         expected = laplace(new)
-    for found, other in zip(predictor.latent(new), (expected.mean, expected.variance), strict=True):
+    for found, other in zip(
+        predictor.moments(new), (expected.mean, expected.variance), strict=True
+    ):
         np.testing.assert_allclose(found[-len(other) :], other, rtol=1e-5)
     labels = [model.classes_ == label for label in y[y != "c"]]
     first = laplace.train_targets.T[y != "c"]
@@ -139,7 +177,7 @@ def test_many_rows_are_reduced_with_a_warning_and_every_class_stays(monkeypatch)
     X, y, _ = drawn(80)
     y[:] = "a"
     y[[5, 70]] = "rare"
-    monkeypatch.setattr(module, "_MAX_ROWS", 40)
+    monkeypatch.setattr(module, "MAX_ROWS", 40)
     monkeypatch.setattr(module, "_TRAINING_WORK", 2 * 20**3 + 1)
     with pytest.warns(fit.SizeWarning, match="up to 40 rows, got 80"):
         model = NKNClassifier("rbf", **OPTIONS).fit(X, y)
