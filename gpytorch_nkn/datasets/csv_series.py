@@ -65,32 +65,18 @@ def read_time_series(
     with needs("read_time_series"):
         import pandas as pd
 
-        from gpytorch_nkn.datasets import csv_cells, csv_columns, csv_table, csv_times
+        from gpytorch_nkn.datasets import csv_cells, csv_table
     if dayfirst not in (None, True, False):
         raise TypeError(f"dayfirst must be True, False or None, got {dayfirst!r}.")
     reading, quoted = csv_cells.Reading(**arguments), csv_cells.quoted
     note, path = reading.note, Path(path)
-    frame = csv_table.read_table(path, reading)
-    if target is None:
-        frame = csv_columns.melted(frame, reading)
-    months = csv_columns.month_names(frame, reading)
-    frame = frame.replace(months, regex=True)
-    if reading.time == [csv_columns.ROWS] or (frame.shape[1] == 1 and time is None):
-        csv_columns.count_rows(frame, reading)
-    named = {"where": reading.where, "time": reading.time, "covariates": covariates}
-    csv_columns.check_columns(frame, **named, target=[target or ""])
-    parts, target, unused = csv_columns.choose(frame, reading)
-    times = list(parts.values())
+    frame, parts, unused = csv_table.read_columns(path, reading)
+    times, target = list(parts.values()), reading.target
     used = [*times, target, *covariates]
     if len({*used}) < len(used):
         raise ValueError(f"time, target and covariates must be different, got {quoted(used)}.")
-    if future is not None:
-        more = csv_table.read_table(future, reading.changed(sep=sep, notices=[]))
-        csv_columns.check_columns(more, future=[*times, *covariates])
-        more = more.replace(months, regex=True)
-        frame = pd.concat([frame, more.reindex(columns=frame.columns, fill_value="")])
     missing = int((frame[target] == "").sum())
-    frame = csv_columns.rows_with_time(frame, times, reading)
+    frame = csv_table.rows_with_time(frame, times, reading)
     note(f"Times are read from the columns {quoted(times)}.", len(times) > 1 and time is None)
     known = (frame[target] != "").to_numpy()
     if not known.any():
@@ -98,7 +84,7 @@ def read_time_series(
             f"{path} has no values in the column {target!r} beside times in {quoted(times)}: name "
             "another column (--time or --target)."
         )
-    x, zone = csv_times.read_times(frame, parts, reading)
+    x, zone = csv_cells.read_times(frame, parts, reading)
     y = np.full(len(x), np.nan)
     y[known] = csv_cells.read_numbers(frame[target][known], reading)
     csv_cells.notice_sentinels(y[known], target, reading)
@@ -109,7 +95,7 @@ def read_time_series(
     ahead = ahead[x[ahead] > x[now[-1]]]
     gaps, repeated = missing - len(ahead), len(now) - np.unique(x[now]).size
     if repeated and time is None:
-        csv_columns.check_one_series(frame[known], x[known], times, target)
+        csv_table.check_one_series(frame[known], x[known], times, target)
     lacking = repr(target) + (f" or, in the future, of {quoted(covariates)}" if covariates else "")
     note(f"Dropped rows without a value of {lacking}: {gaps}.", gaps > 0)
     note("Rows are sorted by time.", (np.diff(now) < 0).any())

@@ -1,10 +1,9 @@
-"""Tables of strings from text files with preambles, units and notes (needs pandas)."""
+"""Tables of text files, and the choice of their columns and rows (needs pandas)."""
 
 from __future__ import annotations
 
 import csv
 import gzip
-import os
 import re
 import zlib
 from collections.abc import Iterable
@@ -15,36 +14,115 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpytorch_nkn.datasets.csv_cells import Reading, option, quoted
-from gpytorch_nkn.datasets.csv_columns import ANY_YEAR, TIME_NAME, YEAR, selected
-from gpytorch_nkn.datasets.csv_times import MISSING, MONTH, is_compact, kind, main_kind
+from gpytorch_nkn.datasets import csv_cells
+from gpytorch_nkn.datasets.csv_cells import MONTH, Reading, joined, kind, main_kind, option, quoted
 
-__all__ = ["read_table"]
+__all__ = ["check_one_series", "read_columns", "rows_with_time"]
 
 _SEPARATORS = "\t;|, "  # spaces also occur within cells
 _SAMPLE = 1000  # rows that determine the layout of a table
 _SPACES = dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f"), " ") | {0x2212: "-", 0x2019: "'"}
-_SERIAL = 20_000, 60_000  # dates of Excel, days since 1899-12-30
+_DATE_NAME = "(?i)(.* )?(dat(e|um)(.?time)?|timestamp)"
+_DAY_NAME = (  # other columns that may count days, if they rise by regular steps
+    r"(?i)(?<![^\W\d_])(date|dat[aou]m?|datenum|fecha|day|d[i\xed]a|jour|tag|giorno|dzie\u0144|dag|den"
+    r"|p\xe4iv\xe4|(date)?time|timestamp|zeit|month|monat|m[e\xea]s|mois|mese|period|tarih|\u65e5\u671f"
+    r"|\u65e5\u4ed8|\ub0a0\uc9dc|\u0434\u0430\u0442\u0430)(?![^\W\d_])"
+)
+_MINUTES = {n for n in range(1, 1441) if 1440 % n == 0} | {7 * 1440, 14 * 1440}  # usual steps
+_ROWS = "rows"  # the time column of row numbers
+_REPEATED = 0.1  # fraction of rows that may be at repeated times in one series
+_STEPS = {12, 23, 24, 25, 48, 96, 288}  # numbers of steps in a day
+_YEAR = r"(?:1[5-9]|2[01])\d\d"
+_IS_YEAR = re.compile(_YEAR).fullmatch
+_WORD = r"([^\W\d_]{3,})"  # a month, or another word
+_ANY_YEAR = rf"{_YEAR}|(?<!\d)\d\d$"  # also two digits at the end
+_MONTH_NAME = rf"(?i:(?:{MONTH})[a-z]*\.?)"
+_WORDS = {  # cells that show which part of the time a column has: 01-Jan, 1. Quartal
+    "month": r"(?:\d\d?[ .-]+)?" + _MONTH_NAME,
+    "quarter": r"[1-4](?i:[a-z.]{0,3} ?[qkt][a-z]*)",
+    "half": r"(?i:[ap]\.? ?m\.?)",
+}
+_PARTS = {  # parts of times: pattern of column names, smallest and largest number
+    "year": ("(?:epi|iso|mmwr)?year|yr|yy(?:yy)?|periods?", 1500, 2699),
+    "month": ("mo(?:n|nth)?|mm", 1, 12),
+    "quarter": ("quarter|qtr", 1, 4),
+    "week": ("(?:epi|iso|mmwr)?week|wk", 1, 53),
+    "day": ("da?y|dd", 1, 31),
+    "doy": ("doy|yday|day", 1, 366),
+    "hour": ("hours?|hr|hh(?:mm)?|hrmn|time|he|periods?", 0, 2400),
+    "minute": ("minutes?|min|mm", 0, 59),
+}
+_CHAINS = [  # parts that make up a time, the preferred first
+    (*days, *hours)
+    for days in (("date",), ("year", "month", "day"), ("year", "doy"))
+    for hours in map(str.split, ("", "clock", "hour", "hour minute", "clock half", "hour half"))
+] + [("year", "month"), ("year", "quarter"), ("year", "week"), ("date", "day")]
+_WIDE = (  # parts of times, names of columns that become rows, numbers of such columns
+    ("month", _MONTH_NAME, {12}),
+    ("year", rf"[xX]?{_YEAR}(?:\.0| \[YR\d{{4}}\]| ?[a-zA-Z*]| ?\(\w+\))?", range(2, 700)),
+    ("quarter", "(?i:q(?:tr)? ?[1-4]|[1-4]q)", {4}),
+    ("hour", r"(?i)(he?|hour|[st]?p)?[ _]?\d\d?([ab]|-\d\d?| ?[ap]m)?|\d+:\d\d[\d:-]*", _STEPS),
+    ("week", r"(?i:week|wk|[ck]?w)[ _]?\d\d?", {52, 53}),
+    ("day", r"\d\d?", {31}),
+    ("date", r"\d{4}\.\d\d|\D+ \d{4}[MQKT]\d\d?", range(2, 10**6)),
+    ("step", r"[A-Za-z]_?\d+", range(30, 10**6)),
+)
+_AROUND = r"(?i) \[.*|^[a-z]_?(?=\d+$)|^\D+ (?=\d{4}[mqkt]\d)|(?<=\d)[ab]$|\.0?$"  # of times,
+_AROUND += r"|(?<=^\d{4}) ?([a-z*]|\(\w+\))$"  # and marks of provisional years
+# names of columns that identify series, not months or hours
+_IDS = "(?i)(?<![a-z])(age|area|class|code|group|id|item|region|site|station|store|type|unit|zone)"
+_NO_TIME = r"(?i)^$|[tma](?:otal|ean|verage|nnual)\b"  # times of annual sums or means
+_TIMES = "(?i:[tx]|(date)?times?(tamp)?|when|ds|date|step|period|index|year|month|day|hour|unix)"
 
 
-def read_table(path: str | os.PathLike, reading: Reading) -> pd.DataFrame:
+def read_columns(path: Path, reading: Reading) -> tuple[pd.DataFrame, dict[str, str], list[str]]:
+    """Read a table with its future rows; return it, its columns of times, and unused numbers."""
+    time, covariates, given = [*reading.time], reading.covariates, reading.changed(notices=[])
+    frame = _read_table(path, reading)
+    if reading.target is None:
+        frame = _melted(frame, reading)
+    months = _month_names(frame, reading)
+    frame = frame.replace(months, regex=True)
+    if reading.time == [_ROWS] or (frame.shape[1] == 1 and not time):
+        _count_rows(frame, reading)
+    named = {"where": reading.where, "time": reading.time, "covariates": covariates}
+    _check_columns(frame, **named, target=[given.target or ""])
+    parts, unused = _choose(frame, reading)
+    if reading.future is not None:
+        more = _read_table(Path(reading.future), given)
+        _check_columns(more, future=[*parts.values(), *covariates])
+        more = more.replace(months, regex=True)
+        frame = pd.concat([frame, more.reindex(columns=frame.columns, fill_value="")])
+    return frame, parts, unused
+
+
+def _read_table(path: Path, reading: Reading) -> pd.DataFrame:
     """Read the rows of one table as strings, "" for missing values, indexed by line."""
-    frame = selected(_named(Path(path), _rows(Path(path), reading), reading), reading)
-    codes = pd.to_numeric(pd.Series([*reading.na_values], dtype=object), errors="coerce").dropna()
-
-    def cleared(cells: pd.Series) -> pd.Series:
-        missing = cells.str.fullmatch(MISSING) | cells.isin([*reading.na_values])
-        cells = cells.replace({"(?i)^true$": "1", "(?i)^false$": "0"}, regex=True)
-        return cells.mask(missing | pd.to_numeric(cells, errors="coerce").isin(codes), "")
-
-    frame = frame.apply(cleared).astype(object)
-    for name in frame.filter(regex="(?i)^(.* )?(dat(e|um)(.?time)?|timestamp)$"):
+    frame = _selected(_named(path, _rows(path, reading), reading), reading)
+    codes = [*pd.to_numeric(pd.Series(reading.na_values, dtype=object), errors="coerce").dropna()]
+    numbers = frame.apply(pd.to_numeric, errors="coerce")
+    missing = frame.apply(lambda cells: cells.str.fullmatch(csv_cells.MISSING))
+    frame = frame.mask(missing | numbers.isin(codes) | frame.isin(reading.na_values), "")
+    for name in frame.filter(regex=_DAY_NAME):
         days = pd.to_numeric(frame[name].str.replace(",", "."), errors="coerce")
-        if (days.between(*_SERIAL) | (frame[name] == "")).all():
+        origin = "MATLAB" if days.min() > 700_000 else "Excel"
+        days -= 693_960 * (origin == "MATLAB")
+        is_date = origin == "Excel" and re.fullmatch(_DATE_NAME, name) is not None
+        is_day = days.between(*((20_000, 60_000) if is_date else (25_569, 49_000)))
+        if (is_day | (frame[name] == "")).all() and (is_date or _is_regular(days, frame)):
             dates = pd.to_datetime(days, unit="D", origin="1899-12-30").dt.round("s")
             frame[name] = dates.dt.strftime("%Y-%m-%d %H:%M:%S").astype(object).fillna("")
-            reading.note(f"Numbers of {name!r} are read as Excel dates.")
+            reading.note(f"Numbers of {name!r} are read as {origin} dates.")
     return frame
+
+
+def _is_regular(days: pd.Series, frame: pd.DataFrame) -> bool:
+    """Return whether the steps are usual ones of minutes to years, and no column has dates."""
+    minutes = 1440 * np.diff(np.sort(days.dropna().unique()))
+    low, usual, high = np.quantile([*minutes.round()] or [0], (0, 0.5, 1), method="lower")
+    is_even = low == usual and low in _MINUTES and abs(minutes / low % 1 - 0.5).min() > 0.45
+    is_even |= 28 * 1440 <= low < high < 1.11 * low  # months, quarters, or years
+    return bool(is_even and "date" not in [*frame.apply(main_kind)])
 
 
 def _text(path: Path, reading: Reading) -> str:
@@ -55,8 +133,8 @@ def _text(path: Path, reading: Reading) -> str:
             data = gzip.decompress(data)
         except (EOFError, OSError, zlib.error) as error:
             raise ValueError(f"{path} is a damaged gzip file: {error}.") from None
-    if data[:4] in (b"PK\3\4", b"\xd0\xcf\x11\xe0"):
-        raise ValueError(f"{path} is not text but a workbook or an archive; save it as CSV first.")
+    if re.match(rb"PK\x03\x04|\xd0\xcf\x11\xe0|PAR1|\s*(\[?\s*\{|<[!?a-z]+)", data):
+        raise ValueError(f"{path} is a workbook, an archive, JSON or HTML; save it as CSV first.")
     guess = {b"\0": "utf-16-be"}.get(data[:1], "utf-16" if b"\0" in data[:4] else "utf-8-sig")
     for name in [encoding] if encoding else [guess, "cp1252", "latin-1"]:
         with suppress(UnicodeError, LookupError):
@@ -71,14 +149,16 @@ def _rows(path: Path, reading: Reading) -> pd.DataFrame:
     """Split a file into stripped cells, indexed by line; ``reading`` receives the separator."""
     lines = [line.rstrip(" ") for line in re.split("\r\n|\r|\n", _text(path, reading))]
     lines[: reading.skiprows] = [""] * min(reading.skiprows, len(lines))
-    is_comment = [re.match("(?i) *(?:#(?!n/a)|%)", line) is not None for line in lines]
+    is_comment = [t.lstrip(" ")[:1] in {"#", "%"} and t[:4].lower() != "#n/a" for t in lines]
     used = [i for i, line in enumerate(lines) if line and not is_comment[i]]
     if not used:
         raise ValueError(f"{path} is empty.")
+    whole = re.compile('"((?:[^"]|"")*[,;|\t](?:[^"]|"")*)"').fullmatch  # a line in quotes
+    if whole(lines[used[0]]):
+        lines = [m[1].replace('""', '"') if (m := whole(line)) else line for line in lines]
 
     def split(block: Iterable[str], sep: str) -> list[list[str]]:
-        lines = [line.strip(" ") for line in block]
-        return list(csv.reader(lines, delimiter=sep, skipinitialspace=True))
+        return list(csv.reader((t.strip(" ") for t in block), delimiter=sep, skipinitialspace=True))
 
     def usual(sep: str) -> tuple[float, int]:
         """Return the fraction of rows with the most frequent number of cells, and this number."""
@@ -140,8 +220,7 @@ def _named(path: Path, rows: pd.DataFrame, reading: Reading) -> pd.DataFrame:
             f"if cells are separated by an unusual character, name it with {option('sep')}."
         )
     begin, end, names = _layout(rows, main, reading.header)
-    valued = rows[data].apply(lambda column: column.str.contains(r"\d")).any(axis=1)
-    valued |= rows.shape[1] == 1
+    valued = rows[data].sum(axis=1).str.contains(r"\d") | (rows.shape[1] == 1)
     valued.iloc[:begin] = valued.iloc[end:] = False
     body, left = rows[valued], rows[~valued].drop(names.index)
     if body.empty:
@@ -192,7 +271,7 @@ def _layout(
     kinds = rows[data].head(_SAMPLE).map(kind)
     filled = (kinds == main).sum(axis=1)
     is_data = ((kinds == main) | kinds.isin(["missing", "text"])).all(axis=1)
-    is_month = rows[data[0]].str.contains(ANY_YEAR) & (main[data[0]] == "date")  # in any language
+    is_month = rows[data[0]].str.contains(_ANY_YEAR) & (main[data[0]] == "date")  # in any language
     is_data &= ((kinds[data[0]] != "text") | is_month) & (2 * filled >= filled[filled > 0].median())
     begin = int(is_data.to_numpy().argmax())
     lead, count = rows[data[0]].tail(_SAMPLE).map(kind), (rows[data] != "").sum(axis=1)
@@ -213,7 +292,7 @@ def _layout(
     count = names[named].replace("", None).nunique(axis=1)
     timed = [i for i in data if main[i] in ("date", "clock")] or data[:1]
     fill = 2 * (count + (names[named].map(kind) == "text").sum(axis=1))
-    fill += names[timed].apply(lambda cells: cells.str.fullmatch(TIME_NAME)).any(axis=1)
+    fill += names[timed].apply(lambda cells: cells.str.fullmatch(_TIMES)).any(axis=1)
     names = names[(fill == fill.max()) & (2 * count >= len(named))].iloc[:1]
     first = pd.to_numeric(rows.iloc[begin][data], errors="coerce").dropna()
     if names.empty and kind(rows.iat[begin, 0]) in ("text", "missing") and len(first) > 1:
@@ -226,11 +305,255 @@ def _labels(body: pd.DataFrame) -> list[str]:
     """Return names for columns without a header: months of a year, or steps of a day."""
     labels = [f"column {i + 1}" for i in range(body.shape[1])]
     kinds = [*body.apply(main_kind), "text"]
-    years = body.iloc[:, 0].str.fullmatch(YEAR).all()
-    dates = [i for i, name in enumerate(body) if kinds[i] == "date" or is_compact(body[name])]
+    years = body.iloc[:, 0].str.fullmatch(_YEAR).all()
+    dates = [i for i, c in enumerate(body) if kinds[i] == "date" or csv_cells.is_compact(body[c])]
     first = 1 if years else dates[0] + 1 if dates else 0
     count = kinds.index("text", first) - first
     if first and count in (12, 24, 48, 96, 288):
         clocks = [f"{m // 60:02}:{m % 60:02}" for m in range(0, 1440, 1440 // count)]
         labels[first : first + count] = MONTH.split("|") if count == 12 else clocks
     return labels
+
+
+def _check_columns(frame: pd.DataFrame, **named: Iterable[str]) -> None:
+    """Raise an error if a column that an option names does not exist."""
+    for key, names in named.items():
+        for lost in {*names} - {"", *frame}:
+            raise ValueError(f"There is no {key} column {lost!r}; the columns are {quoted(frame)}.")
+
+
+def _selected(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
+    """Return the rows of one series, by the columns of ``where`` that exist."""
+    for name in [name for name in reading.where if name in frame]:
+        known, value = quoted(frame[name].unique()), reading.where[name]
+        frame = frame[frame[name] == value]
+        if frame.empty:
+            raise ValueError(f"There is no row with {value!r} in the column {name!r}, but {known}.")
+    return frame
+
+
+def _melted(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
+    """Turn columns of months, years, hours, ... into rows, except columns that an option names."""
+    kinds, time = frame.apply(main_kind), reading.time
+    named = {*time, *reading.covariates}
+    years = [c for c in frame if all(map(_IS_YEAR, frame[c]))][:1]  # others hold values
+    names = pd.Series([c for c in frame if c not in named and kinds[c] == "number"], dtype=object)
+    words = names[names.str.fullmatch(_WORD + r"\.?[ ./'-]*(?:\d\d){0,2}") & ~names.isin(years)]
+    dated = words[words.str.contains(_ANY_YEAR)]
+    header = (dated if len(dated) else words.head(12) + " 2001").to_frame("header")
+    new = names.to_frame("header").replace(_month_names(header, reading), regex=True)["header"]
+    frame, names = frame.rename(columns=dict(zip(names, new, strict=True))), new
+    is_date = names.map(kind) == "date"
+    is_date |= names.index.isin(dated.index) & (2 * is_date.sum() > len(dated))
+    for part, pattern, counts in _WIDE:
+        wide = [*names[names.str.fullmatch(pattern) | (is_date & (part == "date"))]]
+        is_few = len(wide) not in counts or 2 * len(wide) < len(words)
+        if is_few or (part in ("year", "step") and "date" in [*kinds]):
+            continue
+        others, reading.target = frame.columns.drop(wide), f"value by {part}"
+        reading.note(f"Columns of {part}s are turned into rows.")
+        reading.time = [*time, part] if {*time} - {_ROWS, part} else time
+        frame = frame.melt(others, wide, part, reading.target, ignore_index=False)
+        frame[part] = frame[part].str.replace(_AROUND, "", regex=True).str.replace(".", "-")
+        return _selected(frame.sort_index(kind="stable"), reading)
+    return frame
+
+
+def _month_names(frame: pd.DataFrame, reading: Reading) -> dict[str, dict[str, str]]:
+    """Return English months for patterns of words in other languages, by column.
+
+    All words, or twelve in one year, are consecutive. Years or three words give the first month.
+    """
+    names: dict[str, dict[str, str]] = {}
+    months, years = MONTH.split("|"), [c for c in frame if all(map(_IS_YEAR, frame[c]))]
+    for name in frame:
+        cells, sample = frame[name], frame[name].head(1000)
+        has_year = sample.str.contains(_ANY_YEAR).all()
+        if not (has_year or years) or not 0 < sample.str.extract(_WORD)[0].nunique() <= 12:
+            continue
+        cells = pd.Series((cells if has_year else cells + " " + frame[years[0]]).unique())
+        pairs = cells.str.extract(_WORD).assign(year=cells.str.extract(f"({_ANY_YEAR})")[0])
+        pairs = pairs.dropna().drop_duplicates().astype({"year": int})
+        year = pairs["year"] = pairs["year"] + 100 * (pairs["year"] < 30)  # two digits
+        pairs = pairs[:: 1 if year.iloc[0] <= year.iloc[-1] else -1]
+        word, year = (pairs.sort_values("year", kind="stable")[column] for column in pairs)
+        full = year[word.groupby(year).transform("size") == 12]
+        some = year == full.iloc[0] if len(full) else year > 0
+        orders: list[tuple[int, dict[str, int]]] = [(-1, {})]
+        for n in 12 * year[some].iloc[0] + np.add.outer(range(12), range(some.sum())):
+            order = dict(zip(word[some], (n % 12).tolist(), strict=True))
+            if (12 * year[some] + word[some].map(order) == n).all():
+                like = {w: w[:3].lower().translate({0xE4: "a", 0xE9: "e"}) for w in order}
+                orders += [(sum(like[w] == months[k] for w, k in order.items()), order)]
+        english, order = max(orders, key=lambda item: item[0])
+        is_time = (has_year or name in reading.time) and len(order) == 12 < len(word)
+        is_in_order = ((12 * year + word.map(order)).diff().iloc[1:] > 0).all()
+        is_foreign = not {w[:3].lower() for w in order} <= {*months}
+        if is_in_order and (is_time or english >= 3) and is_foreign:
+            names[name] = {rf"\b{w}\b\.?": months[k] for w, k in order.items()}
+            (low, first), *_, (high, last) = sorted((k + 1, w) for w, k in order.items())
+            reading.note(f"{first!r} to {last!r} in {name!r} are months {low} to {high}.")
+    return names
+
+
+def _part(cells: pd.Series) -> str:
+    """Return the part of a time in a column, "" for none."""
+    main, sample = main_kind(cells), cells.drop_duplicates().head(1000)
+    sample = sample[~sample.str.contains(_NO_TIME)]
+    if main in ("date", "clock") or sample.empty:
+        return main.replace("text", "")
+    for part, pattern in _WORDS.items():
+        if sample.str.fullmatch(pattern).all():
+            return part
+    words = re.sub("([a-z])([A-Z])", r"\1 \2", str(cells.name)).lower()
+    if re.search("time|hour", words) and sample.str.fullmatch(r"[0-2]\d[0-5]\d[0-5]\d").all():
+        return "clock"
+    parts = sample.str.extract(r"^([A-Za-z]{0,4})[ _-]?(\d{1,4})(?:\.0|h?(?: ?- ?\d\d?h?)?)$")
+    n, mark = parts[1].astype(float), str(parts.iloc[0, 0]).lower()
+    for part, (names, low, high) in _PARTS.items():
+        is_named = mark == part[0] or re.search(rf"(?<![a-z])(?:{names})(?![a-z])", words)
+        if is_named and n.between(low, high).all():
+            return part
+    whole = pd.to_numeric(sample.str.replace("[.,].*", "", regex=True), errors="coerce")
+    is_time = re.search("dat|time|day|week|month|period", words) or sample.iloc[0][2:3] == "."
+    is_time = is_time or whole.is_monotonic_increasing or whole.is_monotonic_decreasing
+    return "date" if is_time and csv_cells.is_compact(sample) else ""
+
+
+def _counted(frame: pd.DataFrame, first: str, part: str) -> dict[str, str]:
+    """Find columns after a year or date that count months, days or steps, until times are unique.
+
+    If the first column has a name, the counts must reach the end of the year, month or day.
+    """
+    columns, after = {part: first}, frame.columns[frame.columns.get_loc(first) + 1 :]
+    parts = ["hour"] if part == "date" else ["month", "day", "hour"]
+    for finer, name in zip(parts, after, strict=False):
+        n = pd.to_numeric(frame[name], errors="coerce")
+        is_count = (n.between(*_PARTS[finer][1:]) & (n % 1 == 0)).all()
+        is_count &= not re.search(_IDS, name)
+        if not is_count or not frame.duplicated([*columns.values()]).any():
+            break
+        columns[finer] = name
+    *coarse, _ = columns.values()
+    if not coarse or frame.duplicated([*columns.values()]).any():
+        return {}
+    sizes = frame.groupby(coarse).size()
+    is_full = sizes.max() in (12, 28, 29, 30, 31) or sizes.median() in _STEPS
+    return columns if is_full or first.startswith("column ") else {}
+
+
+def _choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], list[str]]:
+    """Choose the columns of the time (by _CHAINS, else rising) and target; return other numbers."""
+    target, times, covariates = reading.target, reading.time, reading.covariates
+    part_of = {name: _part(frame[name]) for name in frame}
+    numbers = [name for name in frame if name != target and main_kind(frame[name]) == "number"]
+    first = {n: "year" for n in numbers if all(map(_IS_YEAR, frame[n]))}
+    runs = {n: (frame[n] != frame[n].shift()).sum() for n in first}
+    years = [n for n in first if runs[n] == frame[n].nunique() < len(frame)]  # in order, repeated
+    first |= {n: "date" for n in frame if part_of[n] == "date"}
+    counted = [c for i in first.items() if (c := _counted(frame, *i)) and target not in c.values()]
+    timely = {n for n in frame if part_of[n] or re.fullmatch(_TIMES + "|(?i:yr)", n)}
+    timely |= {name for chain in counted for name in chain.values()}
+    parts: dict[str, str] = {}
+    for name in times or frame.columns.drop([target] if target else []):
+        before = parts.setdefault(part_of[name], name)
+        if part_of[name] == "date" and frame[name].nunique() > 2 * frame[before].nunique():
+            parts["date"] = name
+    if years and not times:
+        parts.setdefault("year", years[0])
+    chains = [{p: parts[p] for p in chain} for chain in _CHAINS if {*chain} <= {*parts}] + counted
+    chains = [chain for chain in chains if len(frame[[*chain.values()]].drop_duplicates()) > 1]
+    if times:
+        is_known = 1 < len(times) == len(parts) and "" not in parts
+        known = [chain for chain in counted if {*chain.values()} == {*times}]
+        order = ("date", *_PARTS, "clock", "half")
+        known += [{p: parts[p] for p in order if p in parts}] * is_known
+        parts = [*known, {str(i): name for i, name in enumerate(times)}][0]
+    elif chains:
+        repeated = [frame.duplicated([*chain.values()]).mean() for chain in chains]
+        parts = chains[int(np.argmin(np.maximum(repeated, _REPEATED)))]
+    else:
+        parts = {"0": _rising(frame, numbers, timely, target, years)}
+    timely |= {*years}
+    others = [name for name in frame if name not in {*parts.values(), *covariates, target}]
+    if target is None and len(others) > 1:
+        others = [name for name in others if name in numbers]
+        others = [name for name in others if frame[name].nunique() > 1] or others
+        others = [name for name in others if name not in timely] or others
+    if target is None and len(others) != 1:
+        names = quoted(others or frame)
+        raise ValueError(f"The target may be any of {names}: choose one with {option('target')}.")
+    reading.target = target = target or others[0]
+    used = {*parts.values(), target, *covariates, *timely}
+    return parts, [name for name in numbers if name not in used]
+
+
+def _rising(
+    frame: pd.DataFrame, numbers: list[str], timely: set[str], target: str | None, years: list[str]
+) -> str:
+    """Choose the time in a table without dates: a usual name, or, without years, rising numbers."""
+    if len(numbers) + (target is not None) < 2:
+        names = [name for name in frame if name != target]
+        return max(names, key=lambda n: (bool(re.fullmatch(_TIMES, n)), n not in numbers))
+    ranks = {}
+    for name in numbers:  # R calls values x, too
+        values = pd.to_numeric(frame[name].str.replace(",", "."), errors="coerce").dropna()
+        steps, is_full = values.diff().iloc[1:], 2 * len(values) > len(frame)
+        rises = is_full and not years and bool((steps > 0).all() or (steps < 0).all())
+        ranks[name] = (name in timely - {"x"}, rises, rises and steps.nunique() < 2, name in timely)
+    best = max(ranks, key=ranks.__getitem__)  # the first of these
+    if not any(ranks[best]):
+        raise ValueError(
+            f"Which column holds the time? There are no dates, and {quoted(ranks)} may be values: "
+            f"name it with {option('time')}, or set {option('time', 'rows')}."
+        )
+    return best
+
+
+def _count_rows(frame: pd.DataFrame, reading: Reading) -> None:
+    """Add a column of row numbers; count from the last row if the newest is first."""
+    dates, falls, reading.time = frame.apply(main_kind) == "date", False, [_ROWS]
+    with suppress(ValueError, IndexError):  # without readable dates
+        parts, quiet = {"date": frame.columns[dates][0]}, reading.changed(notices=[])
+        x, _ = csv_cells.read_times(frame, parts, quiet)
+        falls = bool((np.diff(x).astype(int) <= 0).all())
+    frame[_ROWS] = np.arange(len(frame))[:: -1 if falls else 1].astype(str).astype(object)
+    reading.note(f"Rows are counted from the {'last' if falls else 'first'} row.")
+
+
+def rows_with_time(frame: pd.DataFrame, times: list[str], reading: Reading) -> pd.DataFrame:
+    """Return the rows that have a time, and a target or all covariates."""
+    if len(times) > 1 and (frame[times[0]] == "").any():  # merged cells
+        frame = frame.assign(**{times[0]: frame[times[0]].replace("", None).ffill().fillna("")})
+        reading.note(f"Empty cells of {times[0]!r} take the value above.")
+    frame = frame[~joined(frame[times]).isin(reading.na_values)]  # such as 2001-02-30
+    timed = ~frame[[*times]].apply(lambda cells: cells.str.contains(_NO_TIME)).any(axis=1)
+    is_date = len(times) == 1 and main_kind(frame[times[0]]) == "date"
+    for coarse in (_YEAR, _YEAR + " ?Q[1-4]") if is_date else ():
+        is_coarse = frame[times[0]].str.fullmatch(coarse)  # sums or means beside months
+        timed &= ~is_coarse | (is_coarse.mean() > 0.4)
+    if reading.date_format is None:  # notes below the data
+        tail = frame[times[0]].iloc[-100:]
+        notes = tail.iloc[len(tail) - int((tail.map(kind) != "text")[::-1].argmax()) :]
+        dated = notes.str.replace(_WORD, "may", regex=True).map(kind) == "date"  # unknown months
+        timed.iloc[len(frame) - len(notes) :] = dated.all() and len(notes) > 2
+    known, covariates = frame[reading.target] != "", [*reading.covariates]
+    if len(lost := frame[~timed & known]):
+        text = quoted([", ".join(filter(None, lost.iloc[0]))])
+        reading.note(f"Dropped rows without a time: {len(lost)} (such as {text}).")
+    is_future = bool(covariates) and (frame[covariates] != "").all(axis=1)
+    return frame[timed & (known | is_future)]
+
+
+def check_one_series(frame: pd.DataFrame, x: np.ndarray, times: list[str], target: str) -> None:
+    """Raise an error if many rows share a time, as in files of several series."""
+    count, advice = pd.Series(x).value_counts(), ["name all columns of the time"]
+    ids = [c for c in frame if c not in (*times, target) and 1 < frame[c].nunique() <= len(x) / 3]
+    if len(x) - len(count) < (_REPEATED if ids else 0.5) * len(x):
+        return
+    if ids:
+        name = min(ids, key=lambda c: frame.duplicated([*times, c]).sum())
+        where = option("where", {name: frame[name].iloc[0]})
+        advice.insert(0, f"choose the rows of one series by {where}")
+    text = ", or ".join([*advice, f"use all rows by {option('time', times)}"])
+    raise ValueError(f"{count.iloc[0]} rows have the time {count.index[0]}: {text}.")
