@@ -108,7 +108,7 @@ class Reading(SimpleNamespace):
     """Arguments of :func:`read_time_series`, completed from the file, and the notices so far."""
 
     def __init__(self, **arguments: Any):
-        super().__init__(**{"notices": [], **arguments})
+        super().__init__(**{"notices": [], "guess": "", **arguments})
         time, missing = arguments["time"], arguments["na_values"]
         if self.decimal not in (None, ".", ","):
             raise ValueError(f"decimal must be '.' or ',', got {self.decimal!r}.")
@@ -317,7 +317,7 @@ def read_times(
     by_form = _readings(table.drop_duplicates().reset_index(drop=True), parts, reading)
     good = max((r["time"].notna() for r in by_form.values()), key=sum, default=pd.Series([False]))
     if not good.all():
-        raise ValueError(_not_a_time(cells, good.to_numpy()[codes % len(good)]))
+        raise ValueError(_not_a_time(cells, good.to_numpy()[codes % len(good)]) + reading.guess)
     by_form = {form: r for form, r in by_form.items() if r["time"].notna().all()}
     likely = [form for form in by_form if _has_few_gaps(by_form[form]["time"])]
     form = likely[0] if len(likely) == 1 else next(iter(by_form))
@@ -338,8 +338,7 @@ def read_times(
     first = {"d": "day", "m": "month", "y": "year"}.get(form[:1], "")
     to_first, is_local = ", and dated to their first month.", not zone and offset.notna().any()
     has_ends = table.head().apply(lambda cells: cells.str.contains(_INTERVAL_END)).any(axis=None)
-    thai = re.search(rf"(?<!\d){times[0].year + 543}", cells.iloc[0])
-    note = reading.note
+    thai, note = re.search(rf"(?<!\d){times[0].year + 543}", cells.iloc[0]), reading.note
     note(f"Dates are read {first} first.", form in _ORDERED)
     note(_SHORT_YEARS, "y" in letters)
     note(f"Weeks begin on {'Sundays' if 'U' in letters else 'Mondays'}.", letters & {*"WU"})

@@ -71,7 +71,7 @@ _AROUND = r"(?i) \[.*|^[a-z]_?(?=\d+$)|^\D+ (?=\d{4}[mqkt]\d)|(?<=\d)[ab]$|\.0?$
 _AROUND += r"|(?<=^\d{4}) ?([a-z*]|\(\w+\))$"  # and marks of provisional years
 # names of columns that identify series, not months or hours
 _IDS = "(?i)(?<![a-z])(age|area|class|code|group|id|item|region|site|station|store|type|unit|zone)"
-_NO_TIME = r"(?i)^$|[tma](?:otal|ean|verage|nnual)\b"  # times of annual sums or means
+_NO_TIME = r"(?i)^$|(?:[tma](?:otale?|ean|verage|nnual)|summe|gesamt)\b"  # sums or means of years
 _TIMES = "(?i:[tx]|(date)?times?(tamp)?|when|ds|date|step|period|index|year|month|day|hour|unix)"
 
 
@@ -86,11 +86,11 @@ def read_columns(path: Path, reading: Reading) -> tuple[pd.DataFrame, dict[str, 
     if reading.time == [_ROWS] or (frame.shape[1] == 1 and not time):
         _count_rows(frame, reading)
     named = {"where": reading.where, "time": reading.time, "covariates": covariates}
-    _check_columns(frame, **named, target=[given.target or ""])
+    _check_columns(frame, reading, **named, target=[given.target or ""])
     parts, unused = _choose(frame, reading)
     if reading.future is not None:
         more = _read_table(Path(reading.future), given)
-        _check_columns(more, future=[*parts.values(), *covariates])
+        _check_columns(more, given, future=[*parts.values(), *covariates])
         more = more.replace(months, regex=True)
         frame = pd.concat([frame, more.reindex(columns=frame.columns, fill_value="")])
     return frame, parts, unused
@@ -133,14 +133,15 @@ def _text(path: Path, reading: Reading) -> str:
             data = gzip.decompress(data)
         except (EOFError, OSError, zlib.error) as error:
             raise ValueError(f"{path} is a damaged gzip file: {error}.") from None
-    if re.match(rb"PK\x03\x04|\xd0\xcf\x11\xe0|PAR1|\s*(\[?\s*\{|<[!?a-z]+)", data):
+    if re.match(rb"(?i)PK\x03\x04|\xd0\xcf\x11\xe0|PAR1|\s*(\[?\s*\{|<(!doc|\?xml|html))", data):
         raise ValueError(f"{path} is a workbook, an archive, JSON or HTML; save it as CSV first.")
     guess = {b"\0": "utf-16-be"}.get(data[:1], "utf-16" if b"\0" in data[:4] else "utf-8-sig")
     for name in [encoding] if encoding else [guess, "cp1252", "latin-1"]:
         with suppress(UnicodeError, LookupError):
             text = data.decode(name)
-            other = f"The text is read as {name}; {option('encoding')} sets another."
-            reading.note(other, name not in (encoding, guess))
+            if name not in (encoding, guess):
+                reading.guess = f" The text is read as {name}; {option('encoding')} sets another."
+                reading.note(reading.guess[1:])
             return text.translate(_SPACES)
     raise ValueError(f"{path} is not text in {encoding!r}; leave {option('encoding')} out.")
 
@@ -305,9 +306,8 @@ def _labels(body: pd.DataFrame) -> list[str]:
     """Return names for columns without a header: months of a year, or steps of a day."""
     labels = [f"column {i + 1}" for i in range(body.shape[1])]
     kinds = [*body.apply(main_kind), "text"]
-    years = body.iloc[:, 0].str.fullmatch(_YEAR).all()
     dates = [i for i, c in enumerate(body) if kinds[i] == "date" or csv_cells.is_compact(body[c])]
-    first = 1 if years else dates[0] + 1 if dates else 0
+    first = 1 if all(map(_IS_YEAR, body.iloc[:, 0])) else dates[0] + 1 if dates else 0
     count = kinds.index("text", first) - first
     if first and count in (12, 24, 48, 96, 288):
         clocks = [f"{m // 60:02}:{m % 60:02}" for m in range(0, 1440, 1440 // count)]
@@ -315,11 +315,12 @@ def _labels(body: pd.DataFrame) -> list[str]:
     return labels
 
 
-def _check_columns(frame: pd.DataFrame, **named: Iterable[str]) -> None:
+def _check_columns(frame: pd.DataFrame, reading: Reading, **named: Iterable[str]) -> None:
     """Raise an error if a column that an option names does not exist."""
-    for key, names in named.items():
-        for lost in {*names} - {"", *frame}:
-            raise ValueError(f"There is no {key} column {lost!r}; the columns are {quoted(frame)}.")
+    columns = f"the columns are {quoted(frame)}.{reading.guess}"
+    for name, names in named.items():
+        for missing in {*names} - {"", *frame}:
+            raise ValueError(f"There is no {name} column {missing!r}; {columns}")
 
 
 def _selected(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:

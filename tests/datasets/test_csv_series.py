@@ -373,7 +373,7 @@ FILES = {  # text, options, first and last time, number, first and last value
     "series of R": ('"","x"\n"2001",7\n"2001.25",9\n"2001.5",8\n', {}, 2001, 2001.5, 3, 7, 8),
     "dates of floats": ("d,y\n20230131.0,1\n20230201.0,2\n", {}, "2023-01-31", "2023-02-01", 2, 1,
         2),
-    "six digits": ("<DATE>,<TIME>,<CLOSE>\n" + hours(0, 24, "2019030{d},{n:02}0000,{i}\n"), {},
+    "six digits": ("<date>,<time>,<close>\n" + hours(0, 24, "2019030{d},{n:02}0000,{i}\n"), {},
         "2019-03-01T00:00:00", "2019-03-03T23:00:00", 72, 0, 71),
     "hours with their unit": ("Date;Hour;y\n" + hours(0, 24, "2019-03-0{d};{n}h;{i}\n"), {},
         "2019-03-01T00:00:00", "2019-03-03T23:00:00", 72, 0, 71),
@@ -391,6 +391,8 @@ FILES = {  # text, options, first and last time, number, first and last value
         "2002-01", 3, 1, 3),
     "numbered footnotes": ("Area,Year,y\n" + "".join(f"A,{y},5\n" for y in range(1990, 2021))
         + "footnote ID,Footnote\n1,Estimate\n", {}, 1990, 2020, 31, 5, 5),
+    "sums of years in German": ("Monat;y\n11.2001;5\n12.2001;6\nSumme 2001;11\n01.2002;7\n", {},
+        "2001-11", "2002-01", 3, 5, 7),
     "months as columns": ("Year,Jan,Feb,Mar,Apr,May,Jun,Jul,Aug,Sep,Oct,Nov,Dec,Annual\n2001,"
         "1,2,3,4,5,6,7,8,9,8,7,6,5\n2002,4,5" + ",***" * 11 + "\n", {}, "2001-01", "2002-02", 14, 1,
         5),
@@ -664,6 +666,8 @@ ADVICE = {
     table([*(f"{d} april 2020" for d in range(26, 31)), *(f"{d} maj 2020" for d in (1, 2, 3))]): (
         "drop such rows by na_values=['1 maj 2020', '2 maj 2020', '3 maj 2020']",
         {"na_values": ["1 maj 2020", "2 maj 2020", "3 maj 2020"]}),
+    "t,y\n2001\u5e741\u6708,5\n2001\u5e742\u6708,6\n".encode("gb18030"): (
+        "The text is read as cp1252; encoding (--encoding) sets another", {"encoding": "gb18030"}),
     "t,y\n1,2\n2,-inf\n": ("na_values=['-inf'] (--na-values=-inf)", {"na_values": ["-inf"]}),
     "t,y\n1,2\n2,1_000\n": ("na_values=['1_000']", {"na_values": ["1_000"]}),
     'a,y\n1,"1,23"\n2,1.23\n3,1.25\n': ("na_values=['1,23']", {"na_values": ["1,23"]}),
