@@ -26,7 +26,7 @@ _DATE_NAME = "(?i)(.* )?(dat(e|um)(.?time)?|timestamp)"
 _DAY_NAME = (  # other columns that may count days, if they rise by regular steps
     r"(?i)(?<![^\W\d_])(date|dat[aou]m?|datenum|fecha|day|d[i\xed]a|jour|tag|giorno|dzie\u0144|dag|den"
     r"|p\xe4iv\xe4|(date)?time|timestamp|zeit|month|monat|m[e\xea]s|mois|mese|period|tarih|\u65e5\u671f"
-    r"|\u65e5\u4ed8|\ub0a0\uc9dc|\u0434\u0430\u0442\u0430)(?![^\W\d_])"
+    r"|\u65e5\u4ed8|\ub0a0\uc9dc|\u0434\u0430\u0442\u0430)(?![^\W\d_])(?![ _([]+(m?s|sec|min|h)\b)"
 )
 _MINUTES = {n for n in range(1, 1441) if 1440 % n == 0} | {7 * 1440, 14 * 1440}  # usual steps
 _ROWS = "rows"  # the time column of row numbers
@@ -155,7 +155,7 @@ def _rows(path: Path, reading: Reading) -> pd.DataFrame:
     if not used:
         raise ValueError(f"{path} is empty.")
     whole = re.compile('"((?:[^"]|"")*[,;|\t](?:[^"]|"")*)"').fullmatch  # a line in quotes
-    if whole(lines[used[0]]):
+    if whole(lines[used[len(used) // 2]]) and re.search("[,;|\t]", lines[used[0]]):
         lines = [m[1].replace('""', '"') if (m := whole(line)) else line for line in lines]
 
     def split(block: Iterable[str], sep: str) -> list[list[str]]:
@@ -454,6 +454,7 @@ def _choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], list
     first |= {n: "date" for n in frame if part_of[n] == "date"}
     counted = [c for i in first.items() if (c := _counted(frame, *i)) and target not in c.values()]
     timely = {n for n in frame if part_of[n] or re.fullmatch(_TIMES + "|(?i:yr)", n)}
+    timely -= {"x"} if "column 1" in frame else {*()}  # R calls values x, and no times
     timely |= {name for chain in counted for name in chain.values()}
     parts: dict[str, str] = {}
     for name in times or frame.columns.drop([target] if target else []):
@@ -497,11 +498,11 @@ def _rising(
         names = [name for name in frame if name != target]
         return max(names, key=lambda n: (bool(re.fullmatch(_TIMES, n)), n not in numbers))
     ranks = {}
-    for name in numbers:  # R calls values x, too
+    for name in numbers:
         values = pd.to_numeric(frame[name].str.replace(",", "."), errors="coerce").dropna()
         steps, is_full = values.diff().iloc[1:], 2 * len(values) > len(frame)
         rises = is_full and not years and bool((steps > 0).all() or (steps < 0).all())
-        ranks[name] = (name in timely - {"x"}, rises, rises and steps.nunique() < 2, name in timely)
+        ranks[name] = (name in timely, rises, rises and steps.nunique() <= 1)
     best = max(ranks, key=ranks.__getitem__)  # the first of these
     if not any(ranks[best]):
         raise ValueError(
@@ -529,10 +530,9 @@ def rows_with_time(frame: pd.DataFrame, times: list[str], reading: Reading) -> p
         reading.note(f"Empty cells of {times[0]!r} take the value above.")
     frame = frame[~joined(frame[times]).isin(reading.na_values)]  # such as 2001-02-30
     timed = ~frame[[*times]].apply(lambda cells: cells.str.contains(_NO_TIME)).any(axis=1)
-    is_date = len(times) == 1 and main_kind(frame[times[0]]) == "date"
-    for coarse in (_YEAR, _YEAR + " ?Q[1-4]") if is_date else ():
+    for coarse in (_YEAR, _YEAR + " ?Q[1-4]") if main_kind(frame[times[0]]) == "date" else ():
         is_coarse = frame[times[0]].str.fullmatch(coarse)  # sums or means beside months
-        timed &= ~is_coarse | (is_coarse.mean() > 0.4)
+        timed &= ~is_coarse | (is_coarse.mean() > 0.4) | (len(times) > 1)
     if reading.date_format is None:  # notes below the data
         tail = frame[times[0]].iloc[-100:]
         notes = tail.iloc[len(tail) - int((tail.map(kind) != "text")[::-1].argmax()) :]
