@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -50,12 +50,15 @@ class _Processes:
     Scores are logarithms of class probabilities, up to a constant.
 
     Attributes:
-        model: Exact GPs of the classes with this posterior.
         is_moderated: Whether probabilities are expected ones; else their logarithms are expected.
     """
 
-    model: LatentGP
     is_moderated = True
+
+    @property
+    def model(self) -> LatentGP:
+        """Exact GPs of the classes with this posterior."""
+        raise NotImplementedError
 
     def scores(self, mean: Tensor, variance: Tensor | None) -> np.ndarray:
         r"""Return scores ``K x M`` from moments ``K x M`` of the latent values.
@@ -100,8 +103,7 @@ class ClassProcesses(_Processes):
         return {**self.__dict__, "_posterior": None}
 
     @property
-    def model(self) -> LatentGP:  # type: ignore[override]
-        """Exact GPs with the scaled kernel."""
+    def model(self) -> LatentGP:
         model = self._trained
         if self._factor == 1:
             return model
@@ -127,9 +129,14 @@ class ClassProcesses(_Processes):
         by chance.
         """
         covariance, labels = self._covariance(), self._trained.train_targets.argmax(0).cpu().numpy()
-        tried = []
+        tried: list[tuple[float, float, bool, np.ndarray]] = []
         for factor in _FACTORS:
-            moments = self._given(factor * covariance).leave_one_out()
+            try:
+                moments = self._given(factor * covariance).leave_one_out()
+            except torch.linalg.LinAlgError:
+                if not tried:
+                    raise
+                break
             for is_moderated in (True, False):
                 scores = ClassProcesses(self._trained, factor, is_moderated).scores(*moments)
                 loss = _calibrated_loss(scores, labels) + np.log(factor) ** 2 / 2
@@ -166,13 +173,16 @@ class LabelProcesses(_Processes):
 
     def __init__(self, trained: Any):
         self._trained = trained
-        self._prepare()
 
-    def _prepare(self) -> None:
-        self.model = _of_classes(self._trained.eval())
+    @cached_property
+    def model(self) -> LatentGP:
+        return _of_classes(self._trained.eval())
+
+    @cached_property
+    def _classes(self) -> list[ConditionedGP]:
+        """A process for each class; the second one if there are two, which differ in sign."""
         processes = by_class(self.model)
-        self._is_binary = len(processes) == 2  # the process of the first class is the negative one
-        self._classes = [ConditionedGP(process) for process in processes[self._is_binary :]]
+        return [ConditionedGP(process) for process in processes[len(processes) == 2 :]]
 
     def like(self, trained: Any) -> LabelProcesses:
         """Return processes of another model."""
@@ -184,7 +194,8 @@ class LabelProcesses(_Processes):
         most = int(MAX_ROWS / len(rows.y) ** (1 / 3))
         rows = rows[torch.from_numpy(stratified(codes, most, 0))]
         rows.set_on(self._trained.train())
-        self._prepare()
+        self.__dict__ = {"_trained": self._trained}
+        release_some(self._classes)  # the posterior is computed here
 
     def calibrate(self) -> np.ndarray:
         """Return leave-one-out scores ``K x N`` of the rows."""
@@ -199,7 +210,7 @@ class LabelProcesses(_Processes):
             results.append(moments(process))
             release_some(self._classes)
         means, variances = (torch.stack(parts) for parts in zip(*results, strict=True))
-        if self._is_binary:
+        if len(means) == 1:
             return torch.cat([-means, means]), variances.expand(2, -1)
         return means, variances
 
@@ -307,7 +318,8 @@ def label_model(rows: Rows, kernel: Kernel) -> Any:
     rows = label_rows(rows)
     levels = torch.special.ndtri(rows.y.mean(-1))
     mean = ConstantMean(batch_shape=levels.shape).to(rows.y).initialize(constant=levels)
-    return laplace_model(rows, kernel, mean.requires_grad_(False), BernoulliLikelihood())
+    mean.requires_grad_(not any(parameter.requires_grad for parameter in kernel.parameters()))
+    return laplace_model(rows, kernel, mean, BernoulliLikelihood())
 
 
 def label_rows(rows: Rows) -> Rows:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from itertools import accumulate
 from typing import Any
 
@@ -30,9 +29,9 @@ from gpytorch_nkn.averaging import (
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.nkn.sparse_predictor import LocalPredictor, SparsePredictor
 from gpytorch_nkn.estimators.nkn.table_models import LatentGP
-from gpytorch_nkn.fit import FitResult, Rows
+from gpytorch_nkn.fit import FitResult, Rows, warn_user
 
-__all__ = ["Ensemble", "NoiseScale", "of_held_out_rows", "release_some"]
+__all__ = ["Ensemble", "NoiseScale", "of_held_out_rows", "release_some", "warn_of_covariance"]
 
 _KEPT_BYTES = 2 * 2**30  # largest size of the factors that are kept between predictions
 _SCALED_ROWS = 100  # least number of rows for noise that depends on the inputs
@@ -230,6 +229,13 @@ def release_some(predictors: Sequence[Predictor]) -> None:
             predictor.release()
 
 
+def warn_of_covariance(network: str) -> None:
+    """Warn that a network is not used."""
+    warn_user(
+        f"{network!r} is omitted: its covariance matrix is not positive definite.", RuntimeWarning
+    )
+
+
 def _members(
     results: Mapping[str, FitResult], make: Callable[[ExactGP], Predictor], limit: int | None
 ) -> tuple[list[tuple[str, int]], list[Predictor], np.ndarray, np.ndarray, np.ndarray]:
@@ -245,13 +251,16 @@ def _members(
     for name, number in starts[:limit]:
         model = results[name].members[number]
         start, mask = results[name].before_held_out(number)
-        with suppress(torch.linalg.LinAlgError, NotPSDError):
+        try:
             predictor = make(model)
             table = unseen = _leave_one_out(predictor, model)
             if start is not model:
                 unseen = _leave_one_out(make(start), start)
-            usable.append(((name, number), predictor, table, unseen, mask[predictor.loo_rows]))
-            release_some([entry[1] for entry in usable])
+        except (torch.linalg.LinAlgError, NotPSDError):
+            warn_of_covariance(name)
+            continue
+        usable.append(((name, number), predictor, table, unseen, mask[predictor.loo_rows]))
+        release_some([entry[1] for entry in usable])
     if not usable:
         raise RuntimeError("No trained network has a positive definite covariance matrix.")
     members, predictors, tables, others, masks = (list(part) for part in zip(*usable, strict=True))

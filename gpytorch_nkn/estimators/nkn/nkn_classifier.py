@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.models import ExactGP
+from linear_operator.utils.errors import NotPSDError
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 from scipy.special import log_softmax, ndtri, softmax
@@ -28,7 +29,7 @@ from gpytorch_nkn.estimators.nkn.class_processes import (
     label_rows,
     stratified,
 )
-from gpytorch_nkn.estimators.nkn.ensemble import of_held_out_rows
+from gpytorch_nkn.estimators.nkn.ensemble import of_held_out_rows, warn_of_covariance
 from gpytorch_nkn.estimators.nkn.table_estimator import TableEstimator
 from gpytorch_nkn.estimators.nkn.table_models import LatentGP, named_structures
 from gpytorch_nkn.estimators.table_input import encode_classes
@@ -84,8 +85,8 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         model_: The member with the largest weight; its inputs are standardised columns. It has a
             Gaussian process for each class, whose targets are positive for rows of the class.
         held_out_log_loss_: Mean log loss of held-out rows of the fit. With 15 or more rows, they
-            determine the weights of the networks and the factors, but not the hyperparameters. The
-            loss of new rows is therefore somewhat larger.
+            determine the weights of the networks, and with other rows the factors of the kernels,
+            but not the hyperparameters. The loss of new rows is therefore somewhat larger.
         held_out_: Labels ``N`` of the held-out rows, as indices in ``classes_``, and predicted
             class probabilities ``N x K``, without ``class_weight``.
 
@@ -106,6 +107,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
 
     class_weight: Any
     classes_: np.ndarray
+    _private_state = ("_base", "_class_factors", "_predictors")
 
     def __init__(
         self,
@@ -169,7 +171,8 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         )
         judged = stratified(labels, max(_JUDGED_ROWS, len(learned)), self._seed)
         is_new = ~np.isin(judged, learned)
-        best = self._pool(results, data[torch.from_numpy(judged)], is_new, np.bincount(labels))
+        counts = np.bincount(labels, minlength=number)
+        best = self._pool(results, data[torch.from_numpy(judged)], is_new, counts)
         for predictor in self._predictors:
             predictor.condition(data)
         self.model_ = best.model
@@ -184,18 +187,28 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         ``is_new`` is the mask ``N`` of rows in ``data`` on which no network was trained; ``counts``
         are numbers ``K`` of rows by class.
         """
-        labels, members, tables, masks = data.y.argmax(0).cpu().numpy(), [], [], []
-        for name, result in results.items():
-            for number, member in result.members.items():
-                start, held_out = result.before_held_out(number)
-                mask = is_new.copy()
-                mask[~is_new] = held_out
-                make = ClassProcesses if isinstance(start, LatentGP) else LabelProcesses
-                predictor = make(start)
+        labels, tables, masks = data.y.argmax(0).cpu().numpy(), [], []
+        members: list[tuple[str, int, ClassProcesses | LabelProcesses]] = []
+        starts = [(name, number) for name, fit in results.items() for number in fit.members]
+        for name, number in starts:
+            start, held_out = results[name].before_held_out(number)
+            mask = is_new.copy()
+            mask[~is_new] = held_out
+            predictor = (ClassProcesses if isinstance(start, LatentGP) else LabelProcesses)(start)
+            try:
                 predictor.condition(data)
                 tables.append(predictor.calibrate())
-                members.append((name, number, predictor.like(member)))
-                masks.append(mask)
+            except (torch.linalg.LinAlgError, NotPSDError):
+                warn_of_covariance(name)
+                continue
+            except KeyboardInterrupt:
+                if members:
+                    break
+                raise
+            members.append((name, number, predictor.like(results[name].members[number])))
+            masks.append(mask)
+        if not members:
+            raise RuntimeError("No trained network has a positive definite covariance matrix.")
         networks = [name for name, *_ in members]
         table, rows = of_held_out_rows(networks, np.stack(tables, 1), np.stack(masks))
         scores, labels = table.swapaxes(0, 1), labels[rows]

@@ -1,10 +1,11 @@
 import pickle
+from contextlib import nullcontext
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from gpytorch.kernels import RBFKernel
+from gpytorch.kernels import CosineKernel, RBFKernel, ScaleKernel
 from scipy import stats
 
 from gpytorch_nkn import fit
@@ -216,3 +217,31 @@ def test_without_a_useful_network_every_row_has_the_class_frequencies():
     frequencies = [((y == label).sum() + 0.5) / 41.5 for label in "abc"]
     np.testing.assert_allclose(model.predict_proba(X), [frequencies] * 40, rtol=1e-6)
     assert "does not change with any column" in str(report(model, label="a"))
+
+
+# The covariance is not positive definite with a factor of the kernel, or without.
+@pytest.mark.parametrize("scale, warning", [(0.02, ""), (0.1, "'ScaleKernel' is omitted")])
+def test_kernels_that_are_not_positive_definite_are_omitted(scale, warning):
+    X = np.random.default_rng(0).uniform(-1, 1, size=(60, 2))
+    bad = ScaleKernel(CosineKernel())
+    bad.outputscale = scale
+    with pytest.warns(RuntimeWarning, match=warning) if warning else nullcontext():
+        model = NKNClassifier([bad.requires_grad_(False), "rbf"], **OPTIONS).fit(X, X[:, 0] > 0)
+    assert ("rbf", 0) in model.members_
+    assert (model.predict(X) == (X[:, 0] > 0)).mean() > 0.9
+
+
+def test_an_interrupt_while_members_are_pooled_keeps_the_others(monkeypatch):
+    X, y, _ = drawn(40)
+    calibrate, calls = ClassProcesses.calibrate, []
+
+    def interrupted(self):
+        calls.append(self)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return calibrate(self)
+
+    monkeypatch.setattr(ClassProcesses, "calibrate", interrupted)
+    model = NKNClassifier(["rbf", "matern"], **OPTIONS).fit(X, y)
+    assert model.members_ == [("rbf", 0)]
+    np.testing.assert_allclose(model.predict_proba(X).sum(1), 1)
