@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,29 +50,16 @@ class _Processes:
     Scores are logarithms of class probabilities, up to a constant.
 
     Attributes:
+        model: Exact GPs of the classes with this posterior.
         is_moderated: Whether probabilities are expected ones; else their logarithms are expected.
     """
 
+    model: LatentGP
     is_moderated = True
 
-    @property
-    def model(self) -> LatentGP:
-        """Exact GPs of the classes with this posterior."""
-        raise NotImplementedError
-
     def scores(self, mean: Tensor, variance: Tensor | None) -> np.ndarray:
-        r"""Return scores ``K x M`` from moments ``K x M`` of the latent values.
-
-        .. math:: \log p_k \approx \mu_k / \sqrt{1 + \pi v_k / 8} + \text{const}
-
-        for expected probabilities. The numerator alone is the expected logarithm.
-
-        Reference: MacKay (1992), The evidence framework applied to classification networks.
-        """
-        if self.is_moderated:
-            assert variance is not None
-            mean = mean / (1 + torch.pi / 8 * variance.clamp_min(0)).sqrt()
-        return mean.cpu().numpy()
+        """Return scores ``K x M`` from moments ``K x M`` of the latent values."""
+        return _scores(mean, variance if self.is_moderated else None)
 
     def moments(self, x: Tensor, *, variance: bool = True) -> tuple[Tensor, Tensor | None]:
         """Return means and variances ``K x M`` of the latent values at rows ``M x d``."""
@@ -93,64 +80,57 @@ class _Processes:
 
 
 class ClassProcesses(_Processes):
-    """Exact GPs of the classes, whose kernel is multiplied by a factor."""
+    """Exact GPs of the classes given rows with targets ``K x N``; a factor scales the kernel."""
 
-    def __init__(self, trained: LatentGP, factor: float = 1.0, is_moderated: bool = True):
-        self._trained, self._factor, self.is_moderated = trained.eval(), factor, is_moderated
+    def __init__(
+        self, trained: LatentGP, rows: Rows, factor: float = 1.0, is_moderated: bool = True
+    ):
+        rows.set_on(trained)
+        self._trained = trained.eval()
+        self._set(factor, is_moderated)
+
+    def _set(self, factor: float, is_moderated: bool) -> None:
+        self._factor, self.is_moderated = factor, is_moderated
+        self.model = self._trained if factor == 1 else _scaled(self._trained, factor)
         self._posterior: _SharedPosterior | None = None
 
     def __getstate__(self) -> dict:
         return {**self.__dict__, "_posterior": None}
 
-    @property
-    def model(self) -> LatentGP:
-        model = self._trained
-        if self._factor == 1:
-            return model
-        kernel = ScaleKernel(model.covar_module).to(model.train_targets)
-        kernel.outputscale = self._factor
-        x, y = model.train_inputs[0], model.train_targets
-        return LatentGP(x, y, model.likelihood.noise, model.mean_module, kernel)
-
-    def like(self, trained: LatentGP) -> ClassProcesses:
+    def like(self, trained: LatentGP, rows: Rows) -> ClassProcesses:
         """Return processes of another model, with the same factor and moderation."""
-        return ClassProcesses(trained, self._factor, self.is_moderated)
-
-    def condition(self, rows: Rows) -> None:
-        """Condition on rows with targets ``K x N``."""
-        rows.set_on(self._trained)
-        self._posterior = None
+        return ClassProcesses(trained, rows, self._factor, self.is_moderated)
 
     def calibrate(self) -> np.ndarray:
         """Choose factor and moderation; return leave-one-out scores ``K x N`` of the rows.
 
-        They minimise the log loss of the scores, multiplied by the best number. The logarithm of
-        the factor has a standard normal prior, because on few rows a large factor often seems best
-        by chance.
+        They minimise the log loss after the scores are multiplied by the best number. The logarithm
+        of the factor has a standard normal prior, because on few rows a large factor often seems
+        best by chance.
         """
-        covariance, labels = self._covariance(), self._trained.train_targets.argmax(0).cpu().numpy()
+        covariance = self._covariance(self._trained)
+        labels = self._trained.train_targets.argmax(0).cpu().numpy()
         tried: list[tuple[float, float, bool, np.ndarray]] = []
         for factor in _FACTORS:
             try:
-                moments = self._given(factor * covariance).leave_one_out()
+                mean, variance = self._given(factor * covariance).leave_one_out()
             except torch.linalg.LinAlgError:
                 if not tried:
                     raise
                 break
-            for is_moderated in (True, False):
-                scores = ClassProcesses(self._trained, factor, is_moderated).scores(*moments)
+            for used in (variance, None):
+                scores = _scores(mean, used)
                 loss = _calibrated_loss(scores, labels) + np.log(factor) ** 2 / 2
-                tried.append((loss, factor, is_moderated, scores))
+                tried.append((loss, factor, used is not None, scores))
             best = min(tried, key=lambda entry: entry[0])
             if best[1] < factor:
                 break
-        _, self._factor, self.is_moderated, scores = best
-        self._posterior = None
-        return scores
+        self._set(*best[1:3])
+        return best[3]
 
-    def _covariance(self) -> Tensor:
+    def _covariance(self, model: LatentGP) -> Tensor:
         with torch.no_grad():
-            return self._trained.covar_module(self._trained.train_inputs[0]).to_dense()
+            return model.covar_module(model.train_inputs[0]).to_dense()
 
     def _given(self, covariance: Tensor) -> _SharedPosterior:
         model = self._trained
@@ -160,42 +140,32 @@ class ClassProcesses(_Processes):
     @torch.no_grad()
     def _moments(self, x: Tensor, between: Tensor, variance: bool) -> tuple[Tensor, Tensor | None]:
         if self._posterior is None:
-            self._posterior = self._given(self._factor * self._covariance())
+            self._posterior = self._given(self._covariance(self.model))
         mean = self._posterior.mean(between)
         if not variance:
             return mean, None
-        prior = self._factor * self._trained.covar_module(x, diag=True)
+        prior = self.model.covar_module(x, diag=True)
         return mean, (prior - self._posterior.reduction(between)).clamp_min(0)
 
 
 class LabelProcesses(_Processes):
-    """GPs with Bernoulli likelihoods of the classes, by the Laplace approximation."""
+    """GPs with Bernoulli likelihoods of the classes, by the Laplace approximation.
 
-    def __init__(self, trained: Any):
-        self._trained = trained
+    They are conditioned on rows of a :func:`class_model`, or on some if there are many classes.
+    """
 
-    @cached_property
-    def model(self) -> LatentGP:
-        return _of_classes(self._trained.eval())
-
-    @cached_property
-    def _classes(self) -> list[ConditionedGP]:
-        """A process for each class; the second one if there are two, which differ in sign."""
-        processes = by_class(self.model)
-        return [ConditionedGP(process) for process in processes[len(processes) == 2 :]]
-
-    def like(self, trained: Any) -> LabelProcesses:
-        """Return processes of another model."""
-        return LabelProcesses(trained)
-
-    def condition(self, rows: Rows) -> None:
-        """Condition on rows of a :func:`class_model`, or some if there are many classes."""
+    def __init__(self, trained: Any, rows: Rows):
         codes, rows = rows.y.argmax(0).cpu().numpy(), label_rows(rows)
         most = int(MAX_ROWS / len(rows.y) ** (1 / 3))
-        rows = rows[torch.from_numpy(stratified(codes, most, 0))]
-        rows.set_on(self._trained.train())
-        self.__dict__ = {"_trained": self._trained}
-        release_some(self._classes)  # the posterior is computed here
+        rows[torch.from_numpy(stratified(codes, most, 0))].set_on(trained.train())
+        self.model = _of_classes(trained.eval())
+        processes = by_class(self.model)
+        # Two processes differ only in sign.
+        self._classes = [ConditionedGP(process) for process in processes[len(processes) == 2 :]]
+
+    def like(self, trained: Any, rows: Rows) -> LabelProcesses:
+        """Return processes of another model."""
+        return LabelProcesses(trained, rows)
 
     def calibrate(self) -> np.ndarray:
         """Return leave-one-out scores ``K x N`` of the rows."""
@@ -273,6 +243,20 @@ class _SharedPosterior:
         )
 
 
+def _scores(mean: Tensor, variance: Tensor | None) -> np.ndarray:
+    r"""Return logarithms ``K x M`` of expected probabilities, up to a constant.
+
+    .. math:: \log p_k \approx \mu_k / \sqrt{1 + \pi v_k / 8} + \text{const}
+
+    Without variances, return expected logarithms.
+
+    Reference: MacKay (1992), The evidence framework applied to classification networks.
+    """
+    if variance is not None:
+        mean = mean / (1 + torch.pi / 8 * variance.clamp_min(0)).sqrt()
+    return mean.cpu().numpy()
+
+
 def _calibrated_loss(scores: np.ndarray, labels: np.ndarray) -> float:
     """Return the total log loss of scores ``K x N``, multiplied by the best number."""
 
@@ -338,6 +322,14 @@ def _of_classes(model: Any) -> LatentGP:
     mean = ConstantMean(batch_shape=y.shape[:1]).to(y).initialize(constant=constant)
     noise = exact.likelihood.noise.expand(2, -1)
     return LatentGP(exact.train_inputs[0], y, noise, mean, exact.covar_module)
+
+
+def _scaled(model: LatentGP, factor: float) -> LatentGP:
+    """Multiply the kernel of exact GPs by a factor."""
+    kernel = ScaleKernel(model.covar_module).to(model.train_targets)
+    kernel.outputscale = factor
+    data = model.train_inputs[0], model.train_targets, model.likelihood.noise
+    return LatentGP(*data, model.mean_module, kernel)
 
 
 def by_class(model: LatentGP) -> list[LatentGP]:

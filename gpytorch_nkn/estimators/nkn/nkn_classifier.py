@@ -172,56 +172,59 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         judged = stratified(labels, max(_JUDGED_ROWS, len(learned)), self._seed)
         is_new = ~np.isin(judged, learned)
         counts = np.bincount(labels, minlength=number)
-        best = self._pool(results, data[torch.from_numpy(judged)], is_new, counts)
-        for predictor in self._predictors:
-            predictor.condition(data)
-        self.model_ = best.model
+        used = self._pool(results, data[torch.from_numpy(judged)], is_new, counts)
+        self._predictors = [
+            processes.like(results[name].members[number], data)
+            for (name, number), processes in zip(self.members_, used, strict=True)
+        ]
+        self.model_ = self._predictors[int(self.weights_.argmax())].model
         self.results_ = results
         return self
 
     def _pool(
         self, results: Mapping[str, FitResult], data: Rows, is_new: np.ndarray, counts: np.ndarray
-    ) -> ClassProcesses | LabelProcesses:
-        """Learn the weights of the members from held-out rows; return the member with the largest.
+    ) -> list[ClassProcesses | LabelProcesses]:
+        """Learn the weights of the members from held-out rows; return those with enough weight.
 
         ``is_new`` is the mask ``N`` of rows in ``data`` on which no network was trained; ``counts``
         are numbers ``K`` of rows by class.
         """
+        members: list[tuple[str, int]] = []
+        processes: list[ClassProcesses | LabelProcesses] = []
         labels, tables, masks = data.y.argmax(0).cpu().numpy(), [], []
-        members: list[tuple[str, int, ClassProcesses | LabelProcesses]] = []
-        starts = [(name, number) for name, fit in results.items() for number in fit.members]
-        for name, number in starts:
-            start, held_out = results[name].before_held_out(number)
+        for member in [(name, number) for name, fit in results.items() for number in fit.members]:
+            start, held_out = results[member[0]].before_held_out(member[1])
             mask = is_new.copy()
             mask[~is_new] = held_out
-            predictor = (ClassProcesses if isinstance(start, LatentGP) else LabelProcesses)(start)
             try:
-                predictor.condition(data)
-                tables.append(predictor.calibrate())
+                make = ClassProcesses if isinstance(start, LatentGP) else LabelProcesses
+                made = make(start, data)
+                scores = made.calibrate()
             except (torch.linalg.LinAlgError, NotPSDError):
-                warn_of_covariance(name)
+                warn_of_covariance(member[0])
                 continue
             except KeyboardInterrupt:
                 if members:
                     break
                 raise
-            members.append((name, number, predictor.like(results[name].members[number])))
+            members.append(member)
+            processes.append(made)
+            tables.append(scores)
             masks.append(mask)
         if not members:
             raise RuntimeError("No trained network has a positive definite covariance matrix.")
-        networks = [name for name, *_ in members]
+        networks = [name for name, _ in members]
         table, rows = of_held_out_rows(networks, np.stack(tables, 1), np.stack(masks))
         scores, labels = table.swapaxes(0, 1), labels[rows]
         self._base = np.log((counts + 0.5) / (counts + 0.5).sum())[:, None]
         weights = _pooling_weights(scores - self._base, self._base, labels)
         used = np.flatnonzero(weights >= _LEAST_WEIGHT * weights.max())
-        self.members_ = [members[index][:2] for index in used]
+        self.members_ = [members[index] for index in used]
         self.weights_ = weights[used]
-        self._predictors = [members[index][2] for index in used]
         pooled = self._pooled(scores[used])
         self.held_out_ = labels, pooled.T
         self.held_out_log_loss_ = float(-np.log(pooled[labels, np.arange(len(labels))]).mean())
-        return members[int(weights.argmax())][2]
+        return [processes[index] for index in used]
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Predict class probabilities ``M x K``, in the order of ``classes_``.
