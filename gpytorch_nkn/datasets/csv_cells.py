@@ -433,7 +433,7 @@ def _other_parts(table: pd.DataFrame, names: Mapping[str, str], reading: Reading
         elif part in ("clock", "hour"):
             parts = parts.join(texts.str.extract(f"^{_CLOCK}$"))
         else:
-            parts[_LETTERS[part]] = digits
+            parts["y" if part == "year" and digits.max() < 100 else _LETTERS[part]] = digits
         if part == "month":
             parts["b"] = texts.str.extract(f"({MONTH})")[0]
     return parts

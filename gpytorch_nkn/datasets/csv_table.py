@@ -256,8 +256,9 @@ def _named(path: Path, rows: pd.DataFrame, reading: Reading) -> pd.DataFrame:
             f"columns by {option('header', None)}."
         )
     numbers = pd.to_numeric(body.iloc[:, 0], errors="coerce")
-    is_index = body.shape[1] > 1 and name[0].lower() in ("", "#", "unnamed: 0")
-    is_index &= numbers.iloc[0] in (0, 1) and bool((numbers.diff().iloc[1:] == 1).all())
+    is_index = name[0].lower() in ("", "#", "unnamed: 0", "rownames") and numbers.is_unique
+    counts = numbers.iloc[0] in (0, 1) and bool((numbers.diff().iloc[1:] == 1).all())
+    is_index &= body.shape[1] > 1 and (counts or "date" in {*main}) and main.get(0) == "number"
     name = name[is_used | (name != "")].iloc[int(is_index) :]
     name = name.where(name != "", "column " + (name.index + 1).astype(str))
     again = name.groupby(name).cumcount()
@@ -273,8 +274,8 @@ def _layout(
     filled = (kinds == main).sum(axis=1)
     is_data = ((kinds == main) | kinds.isin(["missing", "text"])).all(axis=1)
     is_month = rows[data[0]].str.contains(_ANY_YEAR) & (main[data[0]] == "date")  # in any language
-    is_data &= ((kinds[data[0]] != "text") | is_month) & (2 * filled >= filled[filled > 0].median())
-    begin = int(is_data.to_numpy().argmax())
+    is_data &= ((kinds[data[0]] != "text") | is_month) & (filled > 0)
+    begin = int((is_data & (2 * filled >= filled[filled > 0].median())).to_numpy().argmax())
     lead, count = rows[data[0]].tail(_SAMPLE).map(kind), (rows[data] != "").sum(axis=1)
     is_month &= count >= count.median()
     is_note = ((lead == "text") & ~is_month) | (
@@ -288,16 +289,18 @@ def _layout(
     names = rows.iloc[:begin]
     gaps = names.index.to_series().diff() > 1
     names = names[gaps.cumsum() == gaps.sum()]  # the last block above the data
-    named = data[(rows.head(_SAMPLE)[is_data][data] != "").any()]
+    named = data[(rows.iloc[begin:_SAMPLE][data] != "").any()]
     named = named[(named > 0) | (len(named) == 1)]  # the name of the first column may be missing
     count = names[named].replace("", None).nunique(axis=1)
     timed = [i for i in data if main[i] in ("date", "clock")] or data[:1]
     fill = 2 * (count + (names[named].map(kind) == "text").sum(axis=1))
     fill += names[timed].apply(lambda cells: cells.str.fullmatch(_TIMES)).any(axis=1)
     names = names[(fill == fill.max()) & (2 * count >= len(named))].iloc[:1]
+    if len(names):  # rows below the header may have few values
+        begin = int((is_data & (is_data.index > names.index[0])).to_numpy().argmax())
     first = pd.to_numeric(rows.iloc[begin][data], errors="coerce").dropna()
     if names.empty and kind(rows.iat[begin, 0]) in ("text", "missing") and len(first) > 1:
-        is_years = int((first.diff().iloc[1:].abs() == 1).all())  # names of columns
+        is_years = int((first.diff().iloc[1:].abs() == 1).mean() > 0.9)  # names of columns
         begin, names = begin + is_years, rows.iloc[begin : begin + is_years]
     return begin, end, names
 
@@ -349,7 +352,8 @@ def _melted(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
     for part, pattern, counts in _WIDE:
         wide = [*names[names.str.fullmatch(pattern) | (is_date & (part == "date"))]]
         is_few = len(wide) not in counts or 2 * len(wide) < len(words)
-        if is_few or (part in ("year", "step") and "date" in [*kinds]):
+        has_times = "date" in {*kinds} or (part == "step" and years)
+        if is_few or (part in ("year", "step") and has_times):
             continue
         others, reading.target = frame.columns.drop(wide), f"value by {part}"
         reading.note(f"Columns of {part}s are turned into rows.")
@@ -413,7 +417,8 @@ def _part(cells: pd.Series) -> str:
     n, mark = parts[1].astype(float), str(parts.iloc[0, 0]).lower()
     for part, (names, low, high) in _PARTS.items():
         is_named = mark == part[0] or re.search(rf"(?<![a-z])(?:{names})(?![a-z])", words)
-        if is_named and n.between(low, high).all():
+        is_short = part == "year" and sample.str.fullmatch(r"\d\d").all()
+        if is_named and (is_short or n.between(low, high).all()):
             return part
     whole = pd.to_numeric(sample.str.replace("[.,].*", "", regex=True), errors="coerce")
     is_time = re.search("dat|time|day|week|month|period", words) or sample.iloc[0][2:3] == "."
@@ -453,8 +458,9 @@ def _choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], list
     years = [n for n in first if runs[n] == frame[n].nunique() < len(frame)]  # in order, repeated
     first |= {n: "date" for n in frame if part_of[n] == "date"}
     counted = [c for i in first.items() if (c := _counted(frame, *i)) and target not in c.values()]
-    timely = {n for n in frame if part_of[n] or re.fullmatch(_TIMES + "|(?i:yr)", n)}
-    timely -= {"x"} if "column 1" in frame else {*()}  # R calls values x, and no times
+    named = {n for n in frame if re.fullmatch(_TIMES + "|(?i:yr)", n)}
+    named -= {"x"} if "column 1" in frame else {*()}  # R calls values x, and no times
+    timely = {n for n in frame if part_of[n] or (n in named and (not first or _rises(frame[n])))}
     timely |= {name for chain in counted for name in chain.values()}
     parts: dict[str, str] = {}
     for name in times or frame.columns.drop([target] if target else []):
@@ -499,10 +505,8 @@ def _rising(
         return max(names, key=lambda n: (bool(re.fullmatch(_TIMES, n)), n not in numbers))
     ranks = {}
     for name in numbers:
-        values = pd.to_numeric(frame[name].str.replace(",", "."), errors="coerce").dropna()
-        steps, is_full = values.diff().iloc[1:], 2 * len(values) > len(frame)
-        rises = is_full and not years and bool((steps > 0).all() or (steps < 0).all())
-        ranks[name] = (name in timely, rises, rises and steps.nunique() <= 1)
+        rises = not years and _rises(frame[name])
+        ranks[name] = (name in timely, rises, rises and _rises(frame[name], equally=True))
     best = max(ranks, key=ranks.__getitem__)  # the first of these
     if not any(ranks[best]):
         raise ValueError(
@@ -510,6 +514,14 @@ def _rising(
             f"name it with {option('time')}, or set {option('time', 'rows')}."
         )
     return best
+
+
+def _rises(cells: pd.Series, *, equally: bool = False) -> bool:
+    """Return whether numbers rise or fall throughout, and are in most rows."""
+    values = pd.to_numeric(cells.str.replace(",", "."), errors="coerce").dropna()
+    steps = values.diff().iloc[1:]
+    is_same = steps.nunique() <= 1 if equally else (steps > 0).all() or (steps < 0).all()
+    return 2 * len(values) > len(cells) and bool(is_same)
 
 
 def _count_rows(frame: pd.DataFrame, reading: Reading) -> None:
@@ -550,11 +562,19 @@ def check_one_series(frame: pd.DataFrame, x: np.ndarray, times: list[str], targe
     """Raise an error if many rows share a time, as in files of several series."""
     count, advice = pd.Series(x).value_counts(), ["name all columns of the time"]
     ids = [c for c in frame if c not in (*times, target) and 1 < frame[c].nunique() <= len(x) / 3]
+    ids = [c for c in ids if main_kind(frame[c]) == "text" or _is_balanced(frame[c])]
     if len(x) - len(count) < (_REPEATED if ids else 0.5) * len(x):
         return
     if ids:
         name = min(ids, key=lambda c: frame.duplicated([*times, c]).sum())
-        where = option("where", {name: frame[name].iloc[0]})
+        where = option("where", {name: frame[name][frame[name] != ""].iloc[0]})
         advice.insert(0, f"choose the rows of one series by {where}")
-    text = ", or ".join([*advice, f"use all rows by {option('time', times)}"])
-    raise ValueError(f"{count.iloc[0]} rows have the time {count.index[0]}: {text}.")
+    advice += [f"count rows by {option('time', _ROWS)}", f"use all rows by {option('time', times)}"]
+    text = f"{count.iloc[0]} rows have the time {count.index[0]}"
+    raise ValueError(f"{text}: {', or '.join(advice)}.")
+
+
+def _is_balanced(cells: pd.Series) -> bool:
+    """Return whether most values are about as frequent as the most frequent one."""
+    counts = cells.value_counts()
+    return bool((2 * counts >= counts.max()).mean() > 0.5)

@@ -326,6 +326,17 @@ FILES = {  # text, options, first and last time, number, first and last value
     "footnotes": ("t,y\n1,2\n2,3\nGrand total,5\n\nSource: World Bank\n* revised, see below\n", {},
         1, 2, 2, 2, 3),
     "empty columns": ("t,y,,\n1,2,,\n2,3,,\n", {}, 1, 2, 2, 2, 3),
+    "row names of R": ("rownames,time,value\n1,2001,5\n2,2001.5,6\n3,2002,4\n", {}, 2001, 2002, 3,
+        5, 4),
+    "row names of a part of a table": (",day,y\n3,2001-01,5\n9,2001-02,6\n", {}, "2001-01",
+        "2001-02", 2, 5, 6),
+    "first rows with few values": ("year,a,b,c,d,y\n" + "".join(
+        f"{y}," + (",,,," if y < 1993 else "1,2,1,2,") + f"{y % 7}\n" for y in range(1990, 2001)),
+        {"target": "y"}, 1990, 2000, 11, 2, 5),
+    "years of two digits beside months": ("Month,Year,y\n11,99,5\n12,99,6\n1,00,7\n", {}, "1999-11",
+        "2000-01", 3, 5, 7),
+    "years as columns, one of them twice": ("T\nSex;Unit;" + ";".join(map(str, [*range(2001,
+        2014), *range(2013, 2020)])) + "\nall;persons" + ";5" * 20, {}, 2001, 2019, 19, 5, 5),
     "numbers of rows and values": ('"","x"\n"1",5\n"2",7\n', {}, 0, 1, 2, 5, 7),
     "header that is not": ("2001,5\n2002,6\n2003,7\n", {"header": 0}, 2002, 2003, 2, 6, 7),
     "several series": ("id,t,y\n" + "".join(f"{i},{t},{t + 1}\n" for i in "ab" for t in (1, 2)),
@@ -718,6 +729,12 @@ ADVICE = {
         "where={'geo': 'A'}", {"where": {"geo": "A"}}),
     "Date,2020,2019\n2020-01-01,5,1\n2020-01-02,6,2\n": ("any of '2020', '2019'",
         {"target": "2020"}),
+    "year,time,age\n2001,2.5,30\n2002,2.3,31\n2003,2.4,29\n": ("any of 'time', 'age'",
+        {"target": "time"}),
+    "date,Index,y\n2001-01,9.8,0.5\n2001-02,9.9,1\n2001-03,9.7,2\n": ("any of 'Index', 'y'",
+        {"target": "Index"}),
+    ",".join(["year,y", *(f"c{i}" for i in range(30))]) + "\n2001,5" + ",1" * 30 + "\n2002,6"
+    + ",0" * 30: ("any of 'y', 'c0', 'c1'", {"target": "y"}),
     BOTH: ("(--where='a=north end')", {"where": {"a": "north end", "b": "p"}}),
     "year,age_group,y\n" + "".join(f"{2001 + i // 12},{i % 12 + 1},{i}\n" for i in range(48)): (
         "any of 'age_group', 'y'", {"target": "y", "where": {"age_group": "1"}}),
@@ -727,7 +744,8 @@ ADVICE = {
     "Country,2001,2002,2003\nFrance,1,2,3\nSpain,3,4,5\n": ("where={'Country': 'France'}",
         {"where": {"Country": "France"}}),
     "year,y\n" + "".join(f"{2000 + i // 3},{i}\n" for i in range(12)): (
-        "3 rows have the time 2000.0: name all columns", {"time": "year"}),
+        "3 rows have the time 2000.0: name all columns of the time, or count rows by time='rows'",
+        {"time": "rows"}),
 }  # fmt: skip
 
 
@@ -775,6 +793,9 @@ BAD = {
         "Line 2: the column 'z' must hold numbers, got ''; write numbers, such as 1 and 0, or"),
     "t,y\n2001-01,open\n2001-02,shut\n": ({},
         "got 'open', 'shut'; write numbers, such as 1 and 0, or name another column by target"),
+    "year,price,shop,y\n" + "".join(
+        f"{2001 + i // 6},{max(i % 6, 2)},{'abc'[i % 3]},{i}\n" for i in range(24)): (
+        {"target": "y"}, "choose the rows of one series by where={'shop': 'a'}"),
     '[{"t": 1, "y": 2}]': ({}, "JSON or HTML; save it as CSV"),
     "t,y,z\n1,2,open\n2,3,shut\n": ({"target": "y", "covariates": ["z"]},
         "got 'open', 'shut'; write numbers, such as 1 and 0, or leave it out of covariates"),
