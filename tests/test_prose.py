@@ -40,6 +40,7 @@ BANNED = {
     "wild values?": "outliers",
     "left[ -]out|leaves out": "held out, omitted",
 }
+_PART = getattr(tokenize, "FSTRING_MIDDLE", None)  # from Python 3.12
 PATTERN = re.compile(rf"\b({'|'.join(BANNED)})\b", re.IGNORECASE)
 
 PACKAGE = {
@@ -67,7 +68,7 @@ def lines(path):
             continue  # a name, such as an argument of getattr
         if token.type == tokenize.NAME and token.string.startswith("test_"):
             yield token.start[0], token.string.replace("_", " ")
-        if token.type in (tokenize.COMMENT, tokenize.STRING) or "FSTRING" in repr(token):
+        if token.type in (tokenize.COMMENT, tokenize.STRING, _PART):
             yield from enumerate(token.string.splitlines(), token.start[0])
 
 

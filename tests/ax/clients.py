@@ -7,7 +7,7 @@ from ax.api.client import Client
 from ax.api.configs import RangeParameterConfig
 
 from gpytorch_nkn.ax import make_generation_strategy
-from gpytorch_nkn.models import TRAINERS, NKNSingleTaskGP, StructureEnsembleGP
+from gpytorch_nkn.models import TRAINERS, NKNMultiTaskGP, NKNSingleTaskGP, StructureEnsembleGP
 
 BRIEF = {"num_restarts": 1, "raw_samples": 4, "options": {"maxiter": 2}}
 # with many choices; others go through all of them
@@ -62,5 +62,5 @@ class Spy:
 
 
 def take_few_steps(patch, max_iterations=3):
-    for cls in (NKNSingleTaskGP, StructureEnsembleGP):
+    for cls in (NKNSingleTaskGP, NKNMultiTaskGP, StructureEnsembleGP):
         patch.setitem(TRAINERS, cls, partial(TRAINERS[cls], max_iterations=max_iterations))

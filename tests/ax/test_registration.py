@@ -36,7 +36,7 @@ from gpytorch_nkn.models import (
     StructureEnsembleGP,
     VariationalNKNGP,
 )
-from tests.ax.clients import make_client, run_trials
+from tests.ax.clients import make_client, run_trials, take_few_steps
 
 WIRING = "Linear4-Product2-Linear1"
 
@@ -148,7 +148,8 @@ def test_model_options_reach_the_model_and_data_are_scaled_once(few_steps):
     torch.testing.assert_close(model.input_transform(data.X), data.X / 2)
 
 
-def test_earlier_experiments_are_tasks():
+def test_earlier_experiments_are_tasks(monkeypatch):
+    take_few_steps(monkeypatch)
     clients = [make_client(), make_client()]
     for client in clients:
         run_trials(client, 3)

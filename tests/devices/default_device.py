@@ -45,7 +45,10 @@ from tests.kernels.registry import REGISTRY
 from tests.models import contract as models
 from tests.models.registry import CASES, case_of
 
-pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Sparse invariant checks"),
+    pytest.mark.usefixtures("few_iterations"),
+]
 
 
 def tensors_of(module):

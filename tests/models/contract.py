@@ -115,11 +115,10 @@ def check_gradients_of_joint_posteriors(case: Case):
     def covariances(model, x):
         return model.posterior(x).distribution.covariance_matrix.cos()
 
-    for model, value, q, before in itertools.product(
+    for model, value, (q, before) in itertools.product(
         (case.model(), ModelListGP(case.model(), case.model())),
         (draws, covariances),
-        (1, 3),
-        (past[:0], past),
+        ((1, past[:0]), (3, past)),
     ):
         if value is covariances and case.members and isinstance(model, ModelListGP):
             continue  # a list of ensembles has no covariance matrix
@@ -664,15 +663,13 @@ def check_changed_state(case: Case):
 
     def agree(one, two):
         unpickled = pickle.loads(pickle.dumps(one))
-        for model, other, news in ((copied(one), copied(two), (0, 1)), (unpickled, two, (0,))):
-            for anew in map(bool, news):  # at first with what it keeps
-                pairs = [moments(m.train(anew).eval(), points) for m in (model, other)]
-                pairs += [
-                    train_data(m.train(mode)) for mode in (False, True) for m in (model, other)
-                ]
-                for found, expected in zip(pairs[::2], pairs[1::2], strict=True):
-                    torch.testing.assert_close(found, expected)
-                model.eval()
+        found = [
+            [moments(model.train(anew).eval(), points)]
+            + [train_data(model.train(mode)) for mode in (False, True)]
+            for model, anew in ((two, True), (one, False), (one, True), (unpickled, False))
+        ]  # at first with what it keeps
+        for one in found[1:]:
+            torch.testing.assert_close(one, found[0])
 
     def nested(model, state):
         parent = torch.nn.ModuleList([model])

@@ -62,7 +62,8 @@ def test_one_noise_stays_one():
     assert not regressor().fit(X, y).heteroscedastic_
 
 
-def test_categories_and_inducing_points():
+def test_categories_and_inducing_points(monkeypatch):
+    monkeypatch.setattr("gpytorch_nkn.estimators.nkn.sparse_predictor._ITERATIONS", 3)
     X, y, _ = table(130, slope=3.0)
     frame = pd.DataFrame(X, columns=["a", "b"])
     frame["kind"] = np.where(np.arange(len(y)) % 2, "u", "v")
