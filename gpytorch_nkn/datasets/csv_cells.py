@@ -39,8 +39,7 @@ _STYLES = {  # by the decimal mark; the other may separate thousands; 0123,4 are
     mark: rf"[+-]?(?:[1-9]\d?\d?(?:{sep}\d\d\d?)*{sep}\d{{3}}|(?!0\d+,)\d*)([{mark}]\d*)?([eE].+)?"
     for mark, sep in ((".", ","), (",", "[.]"))
 }
-_FLAGS = dict.fromkeys("no off nein nee nej non nie n\xe3o falsch faux falso".split(), 0.0)
-_FLAGS |= dict.fromkeys("yes on ja oui si s\xed sim tak wahr vrai vero verdadero".split(), 1.0)
+_FLAGS = {"no": 0.0, "off": 0.0, "yes": 1.0, "on": 1.0}
 MISSING = (
     r"(?i:[-\u2013\u2014\u2026.:?*]*|n[/.]?a\.?|n/e|nan|none|\(?null\)?|nil|nat|#n/a.*|<na>|\\n"
     r"|#[a-z]+(?:/0)?[!?]|: ?[a-z]{1,3}"  # errors of Excel, flags of Eurostat
@@ -52,33 +51,30 @@ _INTERVAL_END = (
     r"|(?:(?<=^\d\d:\d\d)|(?<=^\d:\d\d)|(?<=\.\d{4}))[-\u2013])(?=\d+[-./:]\d).*"
 )
 _IGNORED = (  # ignored parts of dates: ends of intervals, names of weekdays, ...
-    _INTERVAL_END
-    + r"|\(?\b(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*\)?[.,]? |\bfy ?'?(?=\d)|(?<= )del? "
-    r"|^(?:w/?e|week (?:of|ending|beginning)|[^\W\d]{2,10}[.,]*(?= \d\d?[./]\d\d?[./])) "
-    r"|(?:utc|gmt)(?=[+-]\d)|(?:(?<=[+-]\d{4})|(?<=[+-]\d\d:\d\d)) ?[(\[]?[a-z /_]+[)\]]?$"
+    _INTERVAL_END + r"|\(?\b(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*\)?[.,]? |(?<= )del? "
+    r"|^(?:w/?e|week (?:of|ending|beginning)) |(?:utc|gmt)(?=[+-]\d)"
+    r"|(?:(?<=[+-]\d{4})|(?<=[+-]\d\d:\d\d)) ?[(\[]?[a-z /_]+[)\]]?$"
     r"|(?<=\d) ?(?:[.\u6708\u65e5\uc6d4\uc77c]|\*+|\([a-z\d]{1,8}\))$"
-    r"|(?<=\d)(?<!:\d\d)(?: |(?<=[12]\d{3}))[pre]$"
 )
 _CLOCK = (  # 5:30, 18.00.00, 12.00.00 am, 6 pm, 0530, with a zone or without
     r"(?P<H>\d\d?)(?:[:.h]?(?P<M>[0-5]\d)(?:[:.]?(?P<S>[0-5]\d(?:[.,]\d+)?))?)?"
-    r"(?: ?(?P<p>[ap])(?:\.? ?m\.?|(?<=:\d\d[ap])|(?<=:\d\d [ap])))?"
+    r"(?: ?(?P<p>[ap])\.? ?m\.?)?"
     r"(?: ?(?P<z>z|[+-]\d\d(?::?\d\d)?|\(?[a-z]{3,8}(?:/[a-z_]{3,20})?\)?))?"
 )
 _CLOCK_ALONE = rf"(?=\d\d?(?:[:h]|\.[0-5][05]\.00| ?[ap]|\.\d\d.*[ap])){_CLOCK}"
 _FORMS = (  # of dates; "-" separates parts, "~" may separate them
     "Y-m-d d-m-Y m-d-Y dNE mDE d-m-y m-d-y y-m-d d~b~Y d~b~y b~d-Y Y~b~d YND yND dNy mDy Y-j Yj "
-    "Y-f Y-m m-Y Y-q q-Y YN Y~S S-Y b~Y b~y Y~b Y~x~m Y~w~Wu y~w~W w~W-Y Y-W W-Y YW Y~w~Uu w~U-Y "
-    "Y-U U-Y YU Y~Q Q~Y Q-y y~Q R~Y Y-R R~y Y-I I-Y Y"
+    "Y-f Y-m m-Y Y-q q-Y YN Y~S b~Y b~y Y~b Y~x~m Y~w~Wu w~W-Y Y-W W-Y YW Y~w~Uu w~U-Y Y-U U-Y YU "
+    "Y~Q Q~Y Q-y R~Y Y-R Y"
 ).split()
 _PARTS = {  # with the years and months of Chinese, Japanese and Korean
     "-": "[\\s./,:'\u2019_\u5e74\u6708\ub144\uc6d4-]+",
     "~": r"[\s./,:'\u2019_-]*", "Y": r"(?P<Y>\d{4})", "E": r"(?P<Y>(?:19|20)\d\d)",
-    "y": r"(?P<y>\d\d)", "m": r"0?(?P<m>\d\d?)", "N": r"0?(?P<m>\d\d)", "x": "mm?",
+    "y": r"(?P<y>\d\d)", "m": r"(?P<m>\d\d?)", "N": r"(?P<m>\d\d)", "x": "mm?",
     "b": rf"(?P<b>{MONTH})[a-z]*", "d": r"(?P<d>\d\d?)(?:st|nd|rd|th)?", "D": r"(?P<d>\d\d)",
     "j": r"(?P<j>\d{3})", "f": r"(?:\d\d)?(?P<f>\d\d)", "q": "0?(?P<q>[1-4])",
     "Q": "(?:kw|q|t|qtr|quarter) ?0?(?P<q>[1-4])",
     "R": r"(?P<q>[1-4])(?:[a-z\xba.]{0,3})[ -]?[qkt][a-z.]*", "S": "[hs](?P<s>[12])",
-    "I": "(?P<i>iv|i{1,3})(?: [qkt][a-z.]*)?",
     "w": "(?:week|wk|v|[ck]?w)",
     "W": r"(?P<W>\d\d?)", "U": r"(?P<U>\d\d?)", "u": "(?:-?(?P<u>[1-7]))?",
 }  # fmt: skip
@@ -90,15 +86,13 @@ _PATTERNS = {
 _DATE = re.sub(r"\?P<\w>", "?:", "|".join(_PATTERNS.values()))
 _PLAIN = r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?"
 _ORDERED = _FORMS[1:8]  # day, month or year may come first
-_GROUPS = "YymbqisfdjWUuHMSpz"  # named groups of the patterns of dates
+_GROUPS = "YymbqsfdjWUuHMSpz"  # named groups of the patterns of dates
 _LETTERS = {  # group of the patterns for a part of the time in a separate column
     "year": "Y", "month": "m", "quarter": "q", "week": "W", "day": "d", "doy": "j",
     "clock": "H", "hour": "H", "minute": "M",
 }  # fmt: skip
-_WORDS = {word: i + 1 for i, word in enumerate(MONTH.split("|"))}
-_WORDS |= {"i": 1, "ii": 2, "iii": 3, "iv": 4}
+_MONTHS = {word: i + 1 for i, word in enumerate(MONTH.split("|"))}
 _EPIDEMIC = "(?i)epi|mmwr|cdc"  # names of columns with weeks that begin on Sundays
-_BUDDHIST = 2400  # the least first year of a series in the Buddhist era
 _CENTURY = 1930  # the first year that two digits stand for
 _SHORT_YEARS = f"Years of two digits are read as {_CENTURY} to {_CENTURY + 99}."
 _EPOCHS = {"s": 1e9, "ms": 1e12, "us": 1e15, "ns": 1e18}  # the present time since 1970
@@ -189,11 +183,6 @@ def read_numbers(cells: pd.Series, reading: Reading) -> np.ndarray:
             f"Numbers such as {unique[0]!r} in the column {name!r} may have a decimal mark or a "
             f"thousands separator: set {option('decimal', '.')} or {option('decimal', ',')}."
         )
-    whole = digits[~digits.str.contains(f"[{usual}]")]
-    if decimal is None and parts[usual].all() and parts[other].all() and len(whole):
-        ends, is_short = digits.drop(whole.index).str[-1], whole.str.fullmatch(r"[+-]?\d{1,3}")
-        if "0" in {*ends} and is_short.all() and (whole.str.len() == 3).any():
-            decimal, is_ambiguous = other, True
     decimal = decimal or (usual if parts[usual].sum() >= parts[other].sum() else other)
     plain = digits.str.replace("." if decimal == "," else ",", "", regex=False)
     values = plain.str.replace(decimal, ".", regex=False).where(parts[decimal]).astype(float)
@@ -282,7 +271,7 @@ def is_compact(cells: pd.Series) -> bool:
     is_week = steps in ({1, 48}, {1, 49}, {1, 48, 49}) or "week" in str(cells.name).lower()
     year, month, day = r"(?:1[6-9]|2[01])\d\d", "(?:0[1-9]|1[0-2])", r"(?:0[1-9]|[12]\d|3[01])"
     date = rf"{year}{month}(?:{day}(?:(?:[01]\d|2[0-4])(?:[0-5]\d){{0,2}})?)?"
-    patterns = [date, rf"0?[01]\d\.{year}", rf"\d\d{month}{day}", rf"(?:19|20)\d\d0{month}"]
+    patterns = [date, rf"[01]\d\.{year}", rf"\d\d{month}{day}"]
     patterns += [r"\d{6}"] * is_week
     if re.search("(?i)dat|time|day|doy|^t$", str(cells.name)):  # others are counts and identifiers
         days = rf"(?:(?:{day}|[1-9]){month}|(?:{month}|[1-9]){day})(?:19|20)?\d\d"
@@ -338,16 +327,15 @@ def read_times(
     first = {"d": "day", "m": "month", "y": "year"}.get(form[:1], "")
     to_first, is_local = ", and dated to their first month.", not zone and offset.notna().any()
     has_ends = table.head().apply(lambda cells: cells.str.contains(_INTERVAL_END)).any(axis=None)
-    thai, note = re.search(rf"(?<!\d){times[0].year + 543}", cells.iloc[0]), reading.note
+    note = reading.note
     note(f"Dates are read {first} first.", form in _ORDERED)
     note(_SHORT_YEARS, "y" in letters)
     note(f"Weeks begin on {'Sundays' if 'U' in letters else 'Mondays'}.", letters & {*"WU"})
-    note(f"Times are read as quarters{to_first}", letters & {*"qQRI"})
+    note(f"Times are read as quarters{to_first}", letters & {*"qQR"})
     note(f"Times are read as half-years{to_first}", "S" in letters)
     note("Times are converted to UTC.", zone == "UTC" and offset.nunique() > 1)
     note("Times are local: the clock changes, and offsets from UTC are dropped.", is_local)
     note("Intervals are dated to their starts.", has_ends)
-    note("Years of the Buddhist era are read as 543 years earlier.", thai)
     return _coarsest(times, months=not letters & {*"dDjWUHM"})[codes], zone
 
 
@@ -457,13 +445,12 @@ def _assembled(parts: pd.DataFrame) -> pd.DataFrame:
     n, none = dict.fromkeys(_GROUPS, np.full(len(parts), np.nan)), pd.Series(index=parts.index)
     half, zone = (parts.get(name, none.astype(object)) for name in "pz")
     for name, cells in parts.drop(columns=["p", "z"], errors="ignore").items():
-        cells = cells.map(_WORDS) if name in ("b", "i") else cells
+        cells = cells.map(_MONTHS) if name == "b" else cells
         cells = cells.astype(str).str.replace(",", ".") if name == "S" else cells
         n[name] = cells.astype(float).to_numpy()
     year = _first(n["Y"], n["y"] + 1900 + 100 * (n["y"] < _CENTURY - 1900))
-    year = year - 543 * (np.fmin.reduce(year) >= _BUDDHIST)
-    quarter, week = _first(n["q"], n["i"]), _first(n["W"], n["U"])
-    month = _first(n["m"], n["b"], 3 * quarter - 2, 6 * n["s"] - 5, 1)
+    week = _first(n["W"], n["U"])
+    month = _first(n["m"], n["b"], 3 * n["q"] - 2, 6 * n["s"] - 5, 1)
     day = np.where(np.isnan(week), _first(n["d"], 1), 4)  # the fourth of January: the first week
     good = ~np.isnan(year) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
     first = np.where(good, 12 * (year - 1970) + month - 1, 0).astype(int).astype("datetime64[M]")

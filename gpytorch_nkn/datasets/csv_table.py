@@ -22,12 +22,7 @@ __all__ = ["check_one_series", "read_columns", "rows_with_time"]
 _SEPARATORS = "\t;|, "  # spaces also occur within cells
 _SAMPLE = 1000  # rows that determine the layout of a table
 _SPACES = dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f"), " ") | {0x2212: "-", 0x2019: "'"}
-_DATE_NAME = "(?i)(.* )?(dat(e|um)(.?time)?|timestamp)"
-_DAY_NAME = (  # other columns that may count days, if they rise by regular steps
-    r"(?i)(?<![^\W\d_])(date|dat[aou]m?|datenum|fecha|day|d[i\xed]a|jour|tag|giorno|dzie\u0144|dag|den"
-    r"|p\xe4iv\xe4|(date)?time|timestamp|zeit|month|monat|m[e\xea]s|mois|mese|period|tarih|\u65e5\u671f"
-    r"|\u65e5\u4ed8|\ub0a0\uc9dc|\u0434\u0430\u0442\u0430)(?![^\W\d_])(?![ _([]+(m?s|sec|min|h)\b)"
-)
+_DAY_NAME = "(?i)(.*[ _.-])?(date.?(num|time)?|day|month|period|time(stamp)?)"  # for Excel dates
 _MINUTES = {n for n in range(1, 1441) if 1440 % n == 0} | {7 * 1440, 14 * 1440}  # usual steps
 _ROWS = "rows"  # the time column of row numbers
 _REPEATED = 0.1  # fraction of rows that may be at repeated times in one series
@@ -40,7 +35,6 @@ _MONTH_NAME = rf"(?i:(?:{MONTH})[a-z]*\.?)"
 _WORDS = {  # cells that show which part of the time a column has: 01-Jan, 1. Quartal
     "month": r"(?:\d\d?[ .-]+)?" + _MONTH_NAME,
     "quarter": r"[1-4](?i:[a-z.]{0,3} ?[qkt][a-z]*)",
-    "half": r"(?i:[ap]\.? ?m\.?)",
 }
 _PARTS = {  # parts of times: pattern of column names, smallest and largest number
     "year": ("(?:epi|iso|mmwr)?year|yr|yy(?:yy)?|periods?", 1500, 2699),
@@ -55,23 +49,22 @@ _PARTS = {  # parts of times: pattern of column names, smallest and largest numb
 _CHAINS = [  # parts that make up a time, the preferred first
     (*days, *hours)
     for days in (("date",), ("year", "month", "day"), ("year", "doy"))
-    for hours in map(str.split, ("", "clock", "hour", "hour minute", "clock half", "hour half"))
+    for hours in map(str.split, ("", "clock", "hour", "hour minute"))
 ] + [("year", "month"), ("year", "quarter"), ("year", "week"), ("date", "day")]
 _WIDE = (  # parts of times, names of columns that become rows, numbers of such columns
     ("month", _MONTH_NAME, {12}),
-    ("year", rf"[xX]?{_YEAR}(?:\.0| \[YR\d{{4}}\]| ?[a-zA-Z*]| ?\(\w+\))?", range(2, 700)),
+    ("year", rf"[xX]?{_YEAR}(?:\.0| \[YR\d{{4}}\])?", range(2, 700)),
     ("quarter", "(?i:q(?:tr)? ?[1-4]|[1-4]q)", {4}),
-    ("hour", r"(?i)(he?|hour|[st]?p)?[ _]?\d\d?([ab]|-\d\d?| ?[ap]m)?|\d+:\d\d[\d:-]*", _STEPS),
+    ("hour", r"(?i)(he?|hour|[st]?p)?[ _]?\d\d?|\d+:\d\d[\d:-]*", _STEPS),
     ("week", r"(?i:week|wk|[ck]?w)[ _]?\d\d?", {52, 53}),
     ("day", r"\d\d?", {31}),
     ("date", r"\d{4}\.\d\d|\D+ \d{4}[MQKT]\d\d?", range(2, 10**6)),
     ("step", r"[A-Za-z]_?\d+", range(30, 10**6)),
 )
-_AROUND = r"(?i) \[.*|^[a-z]_?(?=\d+$)|^\D+ (?=\d{4}[mqkt]\d)|(?<=\d)[ab]$|\.0?$"  # of times,
-_AROUND += r"|(?<=^\d{4}) ?([a-z*]|\(\w+\))$"  # and marks of provisional years
+_AROUND = r"(?i) \[.*|^[a-z]_?(?=\d+$)|^\D+ (?=\d{4}[mqkt]\d)|\.0?$"  # of times
 # names of columns that identify series, not months or hours
 _IDS = "(?i)(?<![a-z])(age|area|class|code|group|id|item|region|site|station|store|type|unit|zone)"
-_NO_TIME = r"(?i)^$|(?:[tma](?:otale?|ean|verage|nnual)|summe|gesamt)\b"  # sums or means of years
+_NO_TIME = r"(?i)^$|(?:total|mean|average|annual)\b"  # sums or means of years
 _TIMES = "(?i:[tx]|(date)?times?(tamp)?|when|ds|date|step|period|index|year|month|day|hour|unix)"
 
 
@@ -103,26 +96,26 @@ def _read_table(path: Path, reading: Reading) -> pd.DataFrame:
     numbers = frame.apply(pd.to_numeric, errors="coerce")
     missing = frame.apply(lambda cells: cells.str.fullmatch(csv_cells.MISSING))
     frame = frame.mask(missing | numbers.isin(codes) | frame.isin(reading.na_values), "")
-    for name in frame.filter(regex=_DAY_NAME):
+    for name in frame.columns[frame.columns.str.fullmatch(_DAY_NAME)]:
         days = pd.to_numeric(frame[name].str.replace(",", "."), errors="coerce")
-        origin = "MATLAB" if days.min() > 700_000 else "Excel"
-        days -= 693_960 * (origin == "MATLAB")
-        is_date = origin == "Excel" and re.fullmatch(_DATE_NAME, name) is not None
-        is_day = days.between(*((20_000, 60_000) if is_date else (25_569, 49_000)))
-        if (is_day | (frame[name] == "")).all() and (is_date or _is_regular(days, frame)):
+        is_date, given = "date" in name.lower(), days[frame[name] != ""]
+        is_day = given.between(*((20_000, 60_000) if is_date else (25_569, 49_000)))
+        if len(given) and is_day.all() and (is_date or _is_regular(days, frame)):
             dates = pd.to_datetime(days, unit="D", origin="1899-12-30").dt.round("s")
             frame[name] = dates.dt.strftime("%Y-%m-%d %H:%M:%S").astype(object).fillna("")
-            reading.note(f"Numbers of {name!r} are read as {origin} dates.")
+            reading.note(f"Numbers of {name!r} are read as Excel dates.")
     return frame
 
 
 def _is_regular(days: pd.Series, frame: pd.DataFrame) -> bool:
     """Return whether the steps are usual ones of minutes to years, and no column has dates."""
     minutes = 1440 * np.diff(np.sort(days.dropna().unique()))
-    low, usual, high = np.quantile([*minutes.round()] or [0], (0, 0.5, 1), method="lower")
-    is_even = low == usual and low in _MINUTES and abs(minutes / low % 1 - 0.5).min() > 0.45
-    is_even |= 28 * 1440 <= low < high < 1.11 * low  # months, quarters, or years
-    return bool(is_even and "date" not in [*frame.apply(main_kind)])
+    if not minutes.size or "date" in [*frame.apply(main_kind)]:
+        return False
+    low, high = minutes.min(), minutes.max()
+    is_usual = round(low) in _MINUTES and np.median(minutes) < 1.1 * low
+    are_multiples = abs(minutes / low - (minutes / low).round()).max() < 0.05
+    return bool((is_usual and are_multiples) or 28 * 1440 <= low < high < 1.11 * low)  # or months
 
 
 def _text(path: Path, reading: Reading) -> str:
@@ -154,9 +147,6 @@ def _rows(path: Path, reading: Reading) -> pd.DataFrame:
     used = [i for i, line in enumerate(lines) if line and not is_comment[i]]
     if not used:
         raise ValueError(f"{path} is empty.")
-    whole = re.compile('"((?:[^"]|"")*[,;|\t](?:[^"]|"")*)"').fullmatch  # a line in quotes
-    if whole(lines[used[len(used) // 2]]) and re.search("[,;|\t]", lines[used[0]]):
-        lines = [m[1].replace('""', '"') if (m := whole(line)) else line for line in lines]
 
     def split(block: Iterable[str], sep: str) -> list[list[str]]:
         return list(csv.reader((t.strip(" ") for t in block), delimiter=sep, skipinitialspace=True))
@@ -306,15 +296,11 @@ def _layout(
 
 
 def _labels(body: pd.DataFrame) -> list[str]:
-    """Return names for columns without a header: months of a year, or steps of a day."""
+    """Return names for columns without a header: months after a column of years."""
     labels = [f"column {i + 1}" for i in range(body.shape[1])]
     kinds = [*body.apply(main_kind), "text"]
-    dates = [i for i, c in enumerate(body) if kinds[i] == "date" or csv_cells.is_compact(body[c])]
-    first = 1 if all(map(_IS_YEAR, body.iloc[:, 0])) else dates[0] + 1 if dates else 0
-    count = kinds.index("text", first) - first
-    if first and count in (12, 24, 48, 96, 288):
-        clocks = [f"{m // 60:02}:{m % 60:02}" for m in range(0, 1440, 1440 // count)]
-        labels[first : first + count] = MONTH.split("|") if count == 12 else clocks
+    if all(map(_IS_YEAR, body.iloc[:, 0])) and kinds.index("text", 1) == 13:
+        labels[1:13] = MONTH.split("|")
     return labels
 
 
@@ -474,7 +460,7 @@ def _choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], list
     if times:
         is_known = 1 < len(times) == len(parts) and "" not in parts
         known = [chain for chain in counted if {*chain.values()} == {*times}]
-        order = ("date", *_PARTS, "clock", "half")
+        order = ("date", *_PARTS, "clock")
         known += [{p: parts[p] for p in order if p in parts}] * is_known
         parts = [*known, {str(i): name for i, name in enumerate(times)}][0]
     elif chains:
@@ -483,17 +469,23 @@ def _choose(frame: pd.DataFrame, reading: Reading) -> tuple[dict[str, str], list
     else:
         parts = {"0": _rising(frame, numbers, timely, target, years)}
     timely |= {*years}
-    others = [name for name in frame if name not in {*parts.values(), *covariates, target}]
-    if target is None and len(others) > 1:
-        others = [name for name in others if name in numbers]
-        others = [name for name in others if frame[name].nunique() > 1] or others
-        others = [name for name in others if name not in timely] or others
-    if target is None and len(others) != 1:
-        names = quoted(others or frame)
-        raise ValueError(f"The target may be any of {names}: choose one with {option('target')}.")
-    reading.target = target = target or others[0]
-    used = {*parts.values(), target, *covariates, *timely}
+    used = {*parts.values(), *covariates}
+    reading.target = target = target or _target(frame.drop(columns=used), numbers, timely)
+    used |= {target, *timely}
     return parts, [name for name in numbers if name not in used]
+
+
+def _target(frame: pd.DataFrame, numbers: list[str], timely: set[str]) -> str:
+    """Return the only column, or the only one of numbers that change and are no times."""
+    names = [*frame]
+    if len(names) > 1:
+        names = [name for name in names if name in numbers]
+        names = [name for name in names if frame[name].nunique() > 1] or names
+        names = [name for name in names if name not in timely] or names
+    if len(names) != 1:
+        some = quoted(names or frame)
+        raise ValueError(f"The target may be any of {some}: choose one with {option('target')}.")
+    return names[0]
 
 
 def _rising(
@@ -560,9 +552,15 @@ def rows_with_time(frame: pd.DataFrame, times: list[str], reading: Reading) -> p
 
 def check_one_series(frame: pd.DataFrame, x: np.ndarray, times: list[str], target: str) -> None:
     """Raise an error if many rows share a time, as in files of several series."""
+
+    def identifies(name: str) -> bool:
+        """Return whether cells are text, or values that are about equally frequent."""
+        counts = frame[name].value_counts()
+        is_even = (2 * counts >= counts.max()).mean() > 0.5
+        return 1 < len(counts) <= len(x) / 3 and (is_even or main_kind(frame[name]) == "text")
+
     count, advice = pd.Series(x).value_counts(), ["name all columns of the time"]
-    ids = [c for c in frame if c not in (*times, target) and 1 < frame[c].nunique() <= len(x) / 3]
-    ids = [c for c in ids if main_kind(frame[c]) == "text" or _is_balanced(frame[c])]
+    ids = [c for c in frame if c not in (*times, target) and identifies(c)]
     if len(x) - len(count) < (_REPEATED if ids else 0.5) * len(x):
         return
     if ids:
@@ -572,9 +570,3 @@ def check_one_series(frame: pd.DataFrame, x: np.ndarray, times: list[str], targe
     advice += [f"count rows by {option('time', _ROWS)}", f"use all rows by {option('time', times)}"]
     text = f"{count.iloc[0]} rows have the time {count.index[0]}"
     raise ValueError(f"{text}: {', or '.join(advice)}.")
-
-
-def _is_balanced(cells: pd.Series) -> bool:
-    """Return whether most values are about as frequent as the most frequent one."""
-    counts = cells.value_counts()
-    return bool((2 * counts >= counts.max()).mean() > 0.5)
