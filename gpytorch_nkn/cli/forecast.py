@@ -276,7 +276,7 @@ def _draw(
     past, ahead = (forecaster.time_axis_.numbers(times) for times in (series.index, task.times))
     order = np.argsort(ahead, kind="stable")
     begin = ahead.min() - _HISTORY * max(np.ptp(ahead), ahead.min() - past[task.train].max())
-    shown = task.train & (past >= begin)
+    shown = task.train & (past >= begin) & ~series.index.isin(forecaster.outliers_)
     new_x = (task.times.tz_localize(None) if series.zone else task.times).to_numpy()
     curves = new_x[order], *table[["median", "lo-95", "hi-95"]].to_numpy()[order].T
     options: dict[str, Any] = {

@@ -41,6 +41,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
     seasons_: list[float]
     horizon_: int
     observed_: pd.Series
+    outliers_: pd.Index
     covariates_: Covariates
     time_axis_: TimeAxis
     x_offset_: float
@@ -175,7 +176,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         covariates: ArrayLike | None = None,
         ax: Axes | None = None,
     ) -> Axes:
-        """Plot the end of the series and its forecast.
+        """Plot the end of the series, without excluded outliers, and its forecast.
 
         Args:
             horizon, level, covariates: As in :meth:`forecast`.
@@ -211,6 +212,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
             return self._time(times) if days else local(times).to_numpy()
 
         shown, limits = self.observed_.iloc[-history:], table[ends].to_numpy().T
+        shown = shown[~shown.index.isin(self.outliers_)]
         return plot_forecast(
             ax,
             drawn(index),

@@ -4,6 +4,7 @@ from unittest.mock import patch
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.estimators.series.candidates import QUALITIES
@@ -64,6 +65,8 @@ def test_one_outlier_does_not_ruin_a_forecast():
         robust = NKNForecaster(**options).fit(spoilt)
     assert clean.outliers_.empty and robust.outliers_.tolist() == [pd.Period("2015-05", "M")]
     assert robust.members_[0].scales.transform.lower == 0 and len(robust.observed_) == 96
+    ax = robust.plot(6, history=96, ax=Figure().add_subplot())  # its axis suits the other values
+    assert ax.get_ylim()[0] > 0
     wanted, got = clean.forecast(12), robust.forecast(12)
     width = (wanted["hi-95"] - wanted["lo-95"]).to_numpy()[:, None]
     assert (np.abs(got - wanted).to_numpy() < 0.1 * width).all()
