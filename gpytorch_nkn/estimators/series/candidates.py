@@ -57,7 +57,7 @@ QUALITIES: dict[str, tuple[str, ...]] = {
     "default": (_STEADY, "damped", "smooth", "shifting", "cycle", _LEVEL, _NO_COVARIATES),
 }
 _LONG_QUALITIES: dict[str, tuple[str, ...]] = {
-    "fast": (_DRIFTING,),
+    "fast": (_DRIFTING, _LEVEL),
     "default": (_DRIFTING, "damped", "cycle", _LEVEL, _NO_COVARIATES),
 }
 # Log prior weight of a cycle: a penalty, as its period is chosen on the scored values. With n > 6
@@ -115,7 +115,7 @@ def candidate_keys(
         known = _LONG_QUALITIES if series.is_long else QUALITIES
         names = known[quality] if structure == "auto" else (structure,)
     is_needed = {
-        _LEVEL: series.is_long or series.time_scale > 1,
+        _LEVEL: series.time_scale > 1 or (series.is_long and quality == "default"),
         _NO_COVARIATES: series.covariates is not None,
         SHIFTED: bool(series.shifts or series.kinks),
     }

@@ -18,12 +18,12 @@ FAST = {
 }
 
 
-def hours(count, seed=0):
+def hours(count, seed=0, memory=0.8):
     """Days and autocorrelated noise of standard deviation 5 about 100."""
     rng = np.random.default_rng(seed)
     noise = np.zeros(count)
     for row in range(1, count):
-        noise[row] = 0.8 * noise[row - 1] + 3 * rng.standard_normal()
+        noise[row] = memory * noise[row - 1] + 5 * np.sqrt(1 - memory**2) * rng.standard_normal()
     values = 100 + 10 * np.sin(2 * np.pi * np.arange(count) / 24) + noise
     return pd.Series(values, pd.date_range("2024-01-01", periods=count, freq="h"))
 
@@ -61,6 +61,13 @@ def test_intervals_of_a_stationary_series_do_not_widen(stationary):
     assert truth / 1.5 < width < 1.5 * truth
     inside = (found["lo-95"] <= series[2000:]) & (series[2000:] <= found["hi-95"])
     assert 0.9 < inside.mean()
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_median_of_a_stationary_series_returns_to_its_mean(seed):
+    past = hours(2000, seed, memory=0.97)
+    last_day = NKNForecaster(horizon=400, **FAST).fit(past).forecast()["median"][-24:]
+    assert abs(last_day.mean() - 100) < 0.5 * abs(past[-48:].mean() - 100)
 
 
 def test_new_observations_and_paths_of_a_long_series(stationary):
