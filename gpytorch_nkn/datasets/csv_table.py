@@ -523,6 +523,7 @@ def _count_rows(frame: pd.DataFrame, reading: Reading) -> None:
         parts, quiet = {"date": frame.columns[dates][0]}, reading.changed(notices=[])
         x, _ = csv_cells.read_times(frame, parts, quiet)
         falls = bool((np.diff(x).astype(int) <= 0).all())
+    reading.date_format = None
     frame[_ROWS] = np.arange(len(frame))[:: -1 if falls else 1].astype(str).astype(object)
     reading.note(f"Rows are counted from the {'last' if falls else 'first'} row.")
 

@@ -331,6 +331,8 @@ FILES = {  # text, options, first and last time, number, first and last value
     "rows": ("a,b\n1,3\n3,1\n2,2\n", {"time": "rows", "target": "b"}, 0, 2, 3, 3, 2),
     "rows, newest first": ("day,y\n2001-01-03,3\n2001-01-02,2\n2001-01-01,1\n", {"time": "rows"}, 0,
         2, 3, 1, 3),
+    "rows beside a format of dates": ("t,y\n1-01,5\n1-02,6\n", {"time": "rows", "date_format":
+        "%d.%m.%Y %Hh"}, 0, 1, 2, 5, 6),
     "full date beside year and month": (FULL_DATE, {}, "1999-12-20", "2000-03-09", 81, 0, 80),
     "numbered months": ("Year,Month,y\n2001,01-Jan,1\n2001,02-Feb,2\n", {}, "2001-01", "2001-02", 2,
         1, 2),
