@@ -180,7 +180,16 @@ def bare_device(request):
 
 
 @pytest.fixture
-def few_candidates(monkeypatch):
+def one_structure(monkeypatch):
+    """Forecasters of the fast quality train the structure that finds outliers, and no other."""
+    from gpytorch_nkn.estimators.series.candidates import QUALITIES
+
+    monkeypatch.setitem(QUALITIES, "fast", QUALITIES["fast"][:1])
+    monkeypatch.setitem(QUALITIES, "default", QUALITIES["default"][:2])
+
+
+@pytest.fixture
+def few_candidates(monkeypatch, one_structure):
     """Trainings compare fewer candidates in fewer rounds; a search of each kind remains.
 
     DANK estimators compare two relevances in one round, and two strengths of the factor; ASKL

@@ -38,7 +38,7 @@ def monthly(tmp_path):
 
 
 @pytest.fixture
-def run(tmp_path, capsys):
+def run(tmp_path, capsys, one_structure):
     """Call the command and return its exit code, what it printed, its files."""
 
     def call(*argv):

@@ -62,6 +62,7 @@ SMALL = {
     "bo_batches": {"range(2)": "range(1)"},
     "bo_objectives": {"range(2)": "range(1)", "q=2, sequential=True": "q=1"},
     "botorch": {"range(8)": "range(1)"},
+    "forecast": {"windows=4": "windows=1"},
     "classes": {"size=(100, 5)": "size=(40, 3)", "90)": "30)", "fier(ran": 'fier("tabular", ran'},
     "networks": {"(60": "(9", "=100": "=2", "(100": "(2", "depth=4": "depth=1"},
     "many_rows": {"budget=1": "budget=0.2", "(500": "(100"},
@@ -76,7 +77,11 @@ def test_python_blocks_run_in_order_in_one_namespace(path, blocks, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     for module, name, options in FEWER:
         monkeypatch.setattr(module, name, partial(getattr(module, name), **options))
-    replaced = {r"restarts=\d": "restarts=1"}
+    replaced = {
+        r"restarts=\d": "restarts=1",
+        r"NKNForecaster\((?=horizon|random)": 'NKNForecaster(quality="fast", ',
+        r"NKNRegressor\((?=restarts|random)": 'NKNRegressor("tabular", ',
+    }
     for full, short in SMALL.get(path.stem, {}).items():
         assert any(full in code for _, code in blocks), full
         replaced[re.escape(full)] = short

@@ -59,12 +59,14 @@ SCENARIOS = {
     "test_update_with_exogenous_variables": [
         *(f"y:{columns}cols-update_params={new}" for columns, new in ((1, True), (2, False)))
     ],
-    "test__y_when_refitting": ["y:2cols"],
-    "test_cur_y_when_refitting": ["y:2cols"],
-    "test_cutoff": ["y:2cols"],
-    "test__y_remember_data": ["y:2cols"],
-    "test_fh_attribute": ["y:2cols"],
     "test_different_fh_in_fit_and_predict_error_handling": ["y:2cols"],
+    **dict.fromkeys((f"test_{of}_when_refitting" for of in ("_y", "cur_y")), ["y:2cols"]),
+    **dict.fromkeys((f"test_{of}" for of in ("cutoff", "fh_attribute")), ["y:2cols"]),
+    **dict.fromkeys(("test__y_remember_data", "test_fit_predict"), ["y:2cols"]),
+    "test_fh_not_passed_error_handling": ["y:2cols"],
+    **dict.fromkeys((f"test_fit_{of}" for of in ("returns_self", "updates_state")), [COLUMNS]),
+    **dict.fromkeys(("test_deepcopy_fitted", "test_get_fitted_params"), [COLUMNS]),
+    "test_fit_does_not_overwrite_hyper_params": [COLUMNS],
 }
 LEFT_OUT = [
     f"{test}[SktimeNKNForecaster-{scenario}]"
@@ -89,6 +91,7 @@ def fitted():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("one_structure")
 def test_checks_of_sktime():
     model = SktimeNKNForecaster.create_test_instance()
     options = {"tests_to_exclude": REPEATED, "fixtures_to_exclude": LEFT_OUT}
