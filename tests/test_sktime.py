@@ -146,7 +146,7 @@ def test_update_forecasts_from_new_observations_without_training():
 
 
 @pytest.mark.parametrize("index", [MONTHS, MONTHS.to_timestamp(), pd.RangeIndex(48)])
-def test_covariates_match_the_times(index):
+def test_covariates_match_the_times(index, one_structure):
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"price": rng.standard_normal(48)}, index)
     series = monthly().set_axis(index) + 3 * X["price"]
@@ -158,7 +158,7 @@ def test_covariates_match_the_times(index):
     assert np.abs(model.predict(fh=[-3, 1], X=X[36:40]) - series.iloc[[32, 36]]).max() < 2
 
 
-def test_it_enters_pipelines_searches_and_evaluations():
+def test_it_enters_pipelines_searches_and_evaluations(one_structure):
     series, model = monthly(), SktimeNKNForecaster(**QUICK)
     windows = ExpandingWindowSplitter(fh=[1, 2, 3], initial_window=40, step_length=4)
     table = evaluate(model, windows, series, error_score="raise")
@@ -173,7 +173,7 @@ def test_it_enters_pipelines_searches_and_evaluations():
     assert len(search.cv_results_) == 2 and np.isfinite(search.predict()).all()
 
 
-def test_example_of_the_module_runs():
+def test_example_of_the_module_runs(one_structure):
     _, example = nkn_sktime.__doc__.split("::\n", 1)
     namespace = {}
     exec(

@@ -119,7 +119,7 @@ def test_an_update_forecasts_from_all_rows(data):
     np.testing.assert_array_equal(whole.observed_covariates_, frame[:110])
 
 
-def test_windows_know_their_covariates(data):
+def test_windows_know_their_covariates(data, one_structure):
     frame, y = data
     options = {"horizon": 6, "windows": 2, "covariates": frame}
     found = forecaster(**QUICK).cross_validation(y, **options)

@@ -194,7 +194,7 @@ def intermittent():
 
 
 @pytest.mark.parametrize("chance", [0.07, 0.3, 0.6])
-def test_the_probability_of_zero_is_that_of_the_demand(chance):
+def test_the_probability_of_zero_is_that_of_the_demand(chance, one_structure):
     series = demand(chance)
     model = forecaster(recipe=QUICK).fit(series)
     none = model.predict_distribution(MONTHS_OF_DEMAND[96:102]).below(np.zeros(6))
@@ -244,7 +244,7 @@ HARD = {
 
 @pytest.mark.parametrize("case", HARD)
 @pytest.mark.filterwarnings("ignore:.* observations are outliers")
-def test_forecasts_of_unusual_counts_are_sound(case):
+def test_forecasts_of_unusual_counts_are_sound(case, one_structure):
     series = demand(0.4, 60)
     series.iloc[[9, 40]] = 1.0
     model = forecaster(recipe=QUICK).fit(HARD[case](series))
@@ -261,7 +261,7 @@ def test_whole_numbers_above_a_lower_bound_count_from_it():
     assert whole(found) and found.min(axis=None) == -3
 
 
-def test_large_counts_are_rounded_and_no_more():
+def test_large_counts_are_rounded_and_no_more(one_structure):
     time, y = seasonal_series()
     counts = np.round(1000 * y)
     model = forecaster(recipe=QUICK, outliers="keep").fit(time, counts)
