@@ -9,8 +9,6 @@ from matplotlib.figure import Figure
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.estimators.series.candidates import QUALITIES
 
-pytestmark = pytest.mark.usefixtures("one_structure")
-
 _MONTHS = np.arange(96.0)
 
 

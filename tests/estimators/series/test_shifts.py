@@ -23,7 +23,7 @@ def fitted(values):
 @pytest.mark.parametrize(
     "begin, end", [(36, 84), (69, 84), (40, 46)], ids=["half", "three months ago", "shock"]
 )
-def test_after_a_shift_forecasts_are_as_without_one(begin, end, one_structure):
+def test_after_a_shift_forecasts_are_as_without_one(begin, end):
     values = _WAVE + noise() + 15 * ((_STEPS >= begin) & (_STEPS < end))
     model = fitted(values)
     ends = [begin] if end > 72 else [begin, end]
