@@ -131,9 +131,11 @@ def check_seasons(seasons: Any, time: np.ndarray, *, in_days: bool) -> list[floa
         ) from None
     step, span = typical_step(time), float(np.ptp(time))
     if not (np.isfinite(periods) & (periods > 1.5 * step)).all():
-        unit = " days" if in_days else ""
+        length = f"{step:g} days" if in_days else f"{step:g}"
+        if in_days and step < 1:
+            length = str(pd.Timedelta(days=step).round("ms")).removeprefix("0 days ")
         raise ValueError(
-            f"seasons must be finite periods of at least two steps ({step:g}{unit} each), "
+            f"seasons must be finite periods of at least two steps ({length} each), "
             f"got {seasons!r}."
         )
     is_covered = span + step >= _CYCLES * periods * (1 - _TOLERANCE)
