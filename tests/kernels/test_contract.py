@@ -23,7 +23,7 @@ from gpytorch_nkn.kernels import (
     ZeroMeanPeriodicKernel,
 )
 from tests.kernels import contract
-from tests.kernels.contract import PROPERTIES, PROPERTIES_OF, Subject, perturb
+from tests.kernels.contract import PROPERTIES, PROPERTIES_OF, Subject, check_kernel, perturb
 from tests.kernels.registry import REGISTRY
 
 
@@ -195,6 +195,13 @@ def test_contract_rejects_broken_kernels(broken, caught_by, thorough):
         with pytest.raises(Exception, match="."):
             kernel = perturb(broken().double())
             checks[name](Subject(kernel, *inputs(2), broken, thorough=thorough))
+
+
+@pytest.mark.parametrize("change", [asymmetric, draws_random_numbers])  # first and last property
+def test_check_kernel_rejects_broken_kernels(change):
+    broken = partial(Broken, change)
+    with pytest.raises(Exception, match="."):
+        check_kernel(perturb(broken().double()), *inputs(2), make=broken)
 
 
 def test_comparison_is_not_blind():
