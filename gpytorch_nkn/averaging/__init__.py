@@ -9,7 +9,11 @@ from gpytorch_nkn.averaging.scores import (
     leave_one_out as leave_one_out,
     rolling_forecasts as rolling_forecasts,
 )
-from gpytorch_nkn.averaging.search import Trained as Trained, train_candidates as train_candidates
+from gpytorch_nkn.averaging.search import (
+    Trained as Trained,
+    train_candidates as train_candidates,
+    warn_of_untrained as warn_of_untrained,
+)
 from gpytorch_nkn.averaging.stacking import (
     WIDTHS as WIDTHS,
     stack_predictions as stack_predictions,

@@ -13,8 +13,9 @@ from joblib import effective_n_jobs
 
 from gpytorch_nkn.fit import Session, as_finished, is_lost, warn_user
 
-__all__ = ["Trained", "train_candidates"]
+__all__ = ["Trained", "train_candidates", "warn_of_untrained"]
 
+_UNTRAINED = "untrained"  # status of a candidate if the training ended before its turn
 _FAILURES = (RuntimeError, ArithmeticError, np.linalg.LinAlgError)
 
 K = TypeVar("K")
@@ -26,9 +27,14 @@ class Trained(Generic[K, C]):
     """Result of training one candidate."""
 
     key: K
-    candidate: C | None  # None after a failure
+    candidate: C | None  # None if its training failed or did not begin
     seconds: float  # wall time
-    status: str  # "ok", "interrupted" (trained up to Ctrl-C) or "failed: ..."
+    status: str  # "ok", "interrupted" (trained up to Ctrl-C), "failed: ..." or "untrained"
+
+    @property
+    def failed(self) -> bool:
+        """Whether the training failed; the status gives the reason."""
+        return self.status.startswith("failed")
 
 
 def train_candidates(
@@ -42,9 +48,9 @@ def train_candidates(
 ) -> list[Trained[K, C]]:
     """Train candidates in the order of ``keys``, each for a fraction of the remaining time.
 
-    Once a candidate is trained, Ctrl-C or the end of the budget skips the remaining candidates;
-    before that, Ctrl-C raises a KeyboardInterrupt. A failure is recorded in the ``status`` of the
-    result.
+    Once a candidate is trained, Ctrl-C or the end of the budget leaves the remaining candidates
+    untrained; before that, Ctrl-C raises a KeyboardInterrupt. The ``status`` of each result gives
+    the outcome.
 
     Args:
         train: ``train(shared, key, seconds)`` returns a trained candidate; ``seconds`` is ``None``
@@ -54,8 +60,11 @@ def train_candidates(
         session, n_jobs: Budget, interrupts and progress bar; number of processes.
         shared: First argument of ``train``; each process receives it once.
     """
-    done = [trained for trained in ready if trained.key in keys]
+    done = [one for one in ready if one.key in keys and one.status != _UNTRAINED]
     todo = [key for key in keys if all(key != trained.key for trained in done)]
+
+    # wall time, because monotonic clocks of machines have different origins
+    end = time.time() + session.seconds_left
 
     def any_trained() -> bool:
         return any(trained.candidate is not None for trained in done)
@@ -65,13 +74,13 @@ def train_candidates(
             for number, key in enumerate(todo):
                 if session.is_over and any_trained():
                     break
-                part = session.part(1 / (len(todo) - number))
-                done.append(_train((train, shared), key, part))
+                done.append(_train((train, shared), key, end, len(todo) - number))
                 session.interrupted |= done[-1].status == "interrupted"
                 bar.update()
         else:
-            rounds = math.ceil(len(todo) / min(effective_n_jobs(n_jobs), len(todo)))
-            tasks = ((key, session.part(1 / rounds)) for key in todo)
+            jobs = min(effective_n_jobs(n_jobs), len(todo))
+            rounds = math.ceil(len(todo) / jobs)
+            tasks = ((key, end, rounds - number // jobs) for number, key in enumerate(todo))
             try:
                 for _, trained in as_finished(_train, tasks, n_jobs, shared=(train, shared)):
                     done.append(trained)
@@ -82,11 +91,20 @@ def train_candidates(
                 warn_user(
                     f"Worker processes were lost ({type(error).__name__}): candidates are missing."
                 )
-    return sorted(done, key=lambda trained: keys.index(trained.key))
+    trained = {one.key: one for one in done}
+    return [trained.get(key, Trained(key, None, 0.0, _UNTRAINED)) for key in keys]
 
 
-def _train(shared: tuple[Callable, Any], key: Any, seconds: float | None) -> Trained:
+def warn_of_untrained(trained: Sequence[Trained]) -> None:
+    """Warn if the training ended before some candidates were trained."""
+    if untrained := [one.key for one in trained if one.status == _UNTRAINED]:
+        warn_user(f"The training ended before {untrained} could be trained.")
+
+
+def _train(shared: tuple[Callable, Any], key: Any, end: float, rounds: int) -> Trained:
+    """Train a candidate at the beginning of a number of rounds that remain until ``end``."""
     train, payload = shared
+    seconds = None if math.isinf(end) else max((end - time.time()) / rounds, 1e-3)
     begin, candidate, status = time.monotonic(), None, "ok"
     try:
         candidate = train(payload, key, seconds)

@@ -198,7 +198,7 @@ def _fit(series: TimeSeries, task: _Task, args: argparse.Namespace) -> NKNForeca
     )
     with user_errors("train"):
         forecaster.fit(x, series.y[task.train], covariates=train_covariates)
-    unfinished = int((forecaster.scores_["status"] == "interrupted").sum())
+    unfinished = int(forecaster.scores_["status"].isin(["interrupted", "untrained"]).sum())
     if unfinished:
         total = len(forecaster.scores_)
         print(f"Note: training was cut short in {unfinished} of {total} structures.")

@@ -21,7 +21,7 @@ from gpytorch.means import ConstantMean, Mean
 from gpytorch.priors import GammaPrior
 from torch import Tensor
 
-from gpytorch_nkn.averaging import train_candidates
+from gpytorch_nkn.averaging import train_candidates, warn_of_untrained
 from gpytorch_nkn.fit import FitResult, Rows, RowsGP, Session, fit_in_stages, warn_user
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import (
@@ -186,7 +186,8 @@ def train_structures(
 
     Columns ``cat_dims`` are category codes; a given kernel receives them, too. Each of the
     ``makers`` makes a model of each structure, with its key as suffix of the name. Models that fail
-    or have no time left are not in the result; if all fail, a ``RuntimeError`` is raised.
+    or have no time left are not in the result, with a warning. If all fail, a ``RuntimeError`` is
+    raised.
     """
     models = {
         name + suffix: make(rows, _make_kernel(structure, rows.x, cat_dims)).to(rows.x)
@@ -199,7 +200,8 @@ def train_structures(
 
     session = Session(budget=budget, seed=seed, progress=False)
     trained = train_candidates(train, list(models), session)
-    failures = [f"{run.key}: {run.status}" for run in trained if run.candidate is None]
+    warn_of_untrained(trained)
+    failures = [f"{run.key}: {run.status}" for run in trained if run.failed]
     if len(failures) == len(trained):
         raise RuntimeError(f"No network could be trained ({'; '.join(failures)}).")
     for failure in failures:

@@ -97,7 +97,8 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         members_: Gaussian processes of the mixture, largest weight first, each with ``name``,
             ``transform``, ``model``, ``weight``, ``log_density`` and ``result``.
         scores_: Data frame of all candidates: structure, transform, mean log density of rolling
-            forecasts (per target, natural logarithm), weight, seconds, status.
+            forecasts (per target, natural logarithm), weight, seconds, status
+            (``untrained`` if the training ended before).
         seasons_: Seasons in use, in units of time.
         horizon_: Default number of steps of :meth:`forecast`.
         outliers_: Times of excluded outliers.

@@ -8,7 +8,12 @@ import torch
 from gpytorch import settings
 from torch import Tensor
 
-from gpytorch_nkn.averaging import leave_one_out, stacking_weights, train_candidates
+from gpytorch_nkn.averaging import (
+    leave_one_out,
+    stacking_weights,
+    train_candidates,
+    warn_of_untrained,
+)
 from gpytorch_nkn.fit import (
     FitResult,
     Recipe,
@@ -54,7 +59,7 @@ def fit_structure_ensemble_gp(
         max_iterations: L-BFGS iterations of each structure; ``None`` for 75, or 300 with
             categorical columns.
         budget: Wall time in seconds. When it is over, the remaining structures keep their
-            parameters.
+            parameters, with a warning.
         seed: Unused, for compatibility with other trainers.
         progress: Show progress bars if standard error is a terminal.
 
@@ -85,8 +90,8 @@ def fit_structure_ensemble_gp(
         max_iterations = _ITERATIONS * (_CATEGORY_FACTOR if model.cat_dims else 1)
     recipe = Recipe(adam_steps=0, lbfgs_iterations=max_iterations)
 
-    def train(_: None, number: int, seconds: float | None) -> RowsGP | FitResult:
-        gp = parts[number]
+    def train(_: None, name: str, seconds: float | None) -> RowsGP | FitResult:
+        gp = parts[model.structures.index(name)]
         if not any(parameter.requires_grad for parameter in gp.parameters()):
             return gp
         return fit_best_of(
@@ -99,18 +104,16 @@ def fit_structure_ensemble_gp(
             progress=progress,
         )
 
-    trained = train_candidates(train, range(len(parts)), session)
-    failures = {result.key: result.status for result in trained if result.candidate is None}
+    trained = train_candidates(train, model.structures, session)
+    warn_of_untrained(trained)
+    failures = {result.key: result.status for result in trained if result.failed}
     pairs = zip(parts, model.warps, strict=True)
     densities = torch.stack([_leave_one_out(part, *data[1:], warp) for part, warp in pairs])
-    densities[list(failures)] = -math.inf
+    densities[[result.failed for result in trained]] = -math.inf
     if not densities.isfinite().any():
-        reasons = {model.structures[number]: reason for number, reason in failures.items()}
-        raise RuntimeError(f"The training of every structure failed: {reasons}.")
-    for number, reason in failures.items():
-        warn_user(
-            f"The structure {model.structures[number]!r} has no weight: {reason}", RuntimeWarning
-        )
+        raise RuntimeError(f"The training of every structure failed: {failures}.")
+    for name, reason in failures.items():
+        warn_user(f"The structure {name!r} has no weight: {reason}", RuntimeWarning)
     model.part_values = torch.stack([_values_of(part, model) for part in parts])
     weights = stacking_weights(
         densities.double().cpu().numpy(), concentration=_PRIOR_POINTS / len(data[1])
