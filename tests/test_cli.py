@@ -218,8 +218,13 @@ def test_warnings_are_notes_of_one_line_with_options_of_the_command(run, tmp_pat
     assert note.endswith("; --outliers keep uses them.") and not printed.err
     assert note.removeprefix("Note: ") in summary["notices"]
     advised = note.split("; ")[-1].split(" uses")[0].split()
-    code, printed, _, _ = run("forecast", path, *FAST, "--horizon", "2", *advised)
-    assert code == 0 and "are outliers" not in printed.out
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        code, printed, _, _ = run("forecast", path, *FAST, "--horizon", "50", *advised)
+    assert code == 0 and "are outliers" not in printed.out and not printed.err
+    (note,) = [line for line in printed.out.splitlines() if "calibrated up" in line]
+    assert note.startswith("Note: The forecast goes to 2024-04-19, but")
+    assert "up to step 40 (2024-04-09), in 1 window of 40 steps: the series is too" in note
 
 
 def test_options_of_the_file_reach_its_reader(run, tmp_path, forecast_only):

@@ -160,7 +160,9 @@ plt.show()
 # component. Tutorial 04 shows how to read such a network.
 
 # %%
-network = NKNForecaster("time_series", transform="identity", restarts=1, random_state=0)
+network = NKNForecaster(
+    "time_series", transform="identity", horizon=len(later), restarts=1, random_state=0
+)
 network.fit(past)
 print(f"RMSE: forecaster {rmse(median):.2f} ppm, network {rmse(network.predict(later.index)):.2f}")
 

@@ -99,6 +99,7 @@ def forecast_many(
     percents = tuple(np.ravel([] if level is None else level).tolist())
     quantiles: dict[int, np.ndarray] = {}
     reasons: dict[int, str] = {}
+    notices: dict[int, str] = {}
     session = Session(progress=progress)
     default_reason = "not reached: interrupted"
     shared, jobs = (forecaster, horizon, percents), ((task,) for task in tasks)
@@ -114,6 +115,7 @@ def forecast_many(
                     reasons[number] = reason
                 else:
                     quantiles[number] = values
+                    notices |= {number: reason} if reason else {}
                 bar.update()
         except Exception as error:  # an error of the pool, because jobs return their errors
             if not quantiles:
@@ -127,6 +129,12 @@ def forecast_many(
         warn_user(
             f"{len(failures)} of {len(tasks)} series have no forecast (the first, "
             f"{first[id_col]!r}: {first['reason']}); the second frame returned lists them."
+        )
+    if notices:
+        first_long = min(notices)
+        warn_user(
+            f"Intervals of {len(notices)} of {len(tasks)} series (the first, "
+            f"{names[first_long]!r}) are not calibrated up to step {horizon}. {notices[first_long]}"
         )
     empty = np.full((horizon, len(columns)), np.nan)
     table = np.concatenate([quantiles.get(number, empty) for number in range(len(tasks))])
@@ -252,18 +260,21 @@ def _numbers(column: pd.Series, name: str) -> np.ndarray:
 def _forecast(
     shared: tuple[NKNForecaster, int, tuple[float, ...]], task: _Task
 ) -> tuple[np.ndarray | None, str]:
-    """Return the forecast of one series, or the reason of its failure; pass on Ctrl-C."""
+    """Return the forecast of one series and a notice, or the reason of its failure.
+
+    Ctrl-C is passed on.
+    """
     torch.set_num_threads(1)
     try:
-        return _values(*shared, task), ""
+        return _values(*shared, task)
     except Exception as error:  # any, because the other series continue
         return None, f"{type(error).__name__}: {error}"
 
 
 def _values(
     forecaster: NKNForecaster, horizon: int, level: tuple[float, ...], task: _Task
-) -> np.ndarray:
-    """Return medians and ends of intervals, ``horizon x C``."""
+) -> tuple[np.ndarray, str]:
+    """Return medians and ends of intervals ``horizon x C``, and a notice if it is long."""
     times, seen = task.target.index, task.target.dropna().to_numpy()
     repeated = times[times.duplicated()].dropna()
     if len(repeated):  # usually a mistake in long form, such as duplicated rows
@@ -273,7 +284,7 @@ def _values(
         )
     is_valid = seen.size >= 3 and np.isfinite(seen).all() and not times.hasnans
     if is_valid and is_constant(seen):
-        return np.full((horizon, len(forecast_columns(level))), seen[0])
+        return np.full((horizon, len(forecast_columns(level))), seen[0]), ""
     noise = task.noise if task.noise.shape[1] else None
     made = clone(forecaster).fit(task.target, covariates=task.known, noise_variance=noise)
     if made._was_interrupted:
@@ -281,7 +292,9 @@ def _values(
     later = task.later
     if later is not None and not made.time_axis_.has_dates:
         later = _rows_at(later, made.time_axis_.next(horizon), 1e-3 * made.time_axis_.step)
-    return made.forecast(horizon, level=level, covariates=later).to_numpy()
+    made._warns = False
+    values = made.forecast(horizon, level=level, covariates=later).to_numpy()
+    return values, made._notice(made.time_axis_.next(horizon))
 
 
 def _rows_at(rows: pd.DataFrame, times: pd.Index, tolerance: float) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -80,7 +81,8 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             has a positive probability. Integer targets with a lower bound are counts: quantiles and
             paths are integers, densities are probabilities.
         horizon: Number of steps of rolling forecasts and of :meth:`forecast`; ``None`` for one
-            season (6 without a season). Intervals are calibrated on forecasts of this length.
+            season (6 without a season). Intervals are calibrated on forecasts of this length, or
+            of half to two thirds of a shorter series. Longer forecasts give a warning.
         quality: ``"fast"`` for up to three structures, ``"default"`` for up to seven.
         outliers: ``"auto"`` excludes outliers from training, with a warning, and detects changes of
             level and slope. The leave-one-out error of an outlier exceeds 12 times the RMS of
@@ -203,17 +205,19 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             time,
             observed.target.to_numpy(),
             seasons,
-            min(horizon, max(len(np.unique(time)) // 4, 1)),
+            horizon,
             known.scaled(frame) if known.names else None,
             tuple((np.flatnonzero(~known.is_binary[known.used]) + 1).tolist()),
             noise=observed.noise if observed.noise.any() else None,
         )
+        longest = series.max_horizon
+        series = replace(series, horizon=min(horizon, longest))
         result = search(self, series)
         if not result.members:
             reasons = "; ".join(f"{m.key[0]}, {m.key[1].name}: {m.status}" for m in result.trained)
             raise RuntimeError(f"Every candidate failed ({reasons}).")
         self._was_interrupted = result.interrupted
-        self._scored = series.horizon, series.num_windows
+        self._scored = series.horizon, series.num_windows, longest
         self.covariates_, self.seasons_, self.horizon_ = known, seasons, horizon
         self.n_features_in_ = 1
         self._set_observations(observed)
@@ -291,6 +295,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             Covariates.of(observed.covariates, by_name=True)  # raises if values are invalid
         session = Session(progress=self.progress)
         parts: list[pd.DataFrame] = []
+        notices: list[str] = []
         with session.bar(windows, "windows") as bar, session.interruptible(lambda: parts):
             for cutoff in cutoffs:
                 if session.interrupted:
@@ -308,12 +313,19 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
                     noise = observed.noise[:cutoff]
                     fitted = fresh.fit(*past, covariates=known, noise_variance=noise)
                     session.interrupted = fitted._was_interrupted
+                    notices.append(fitted._notice(index[ahead]))
+                    fitted._warns = False
                     part[columns] = fitted._table(index[ahead], level, later).to_numpy()
                 except (ValueError, RuntimeError) as error:
                     warn_user(f"The window after {index[cutoff - 1]} has no forecast: {error}")
                     part[columns] = np.nan
                 parts.append(part)
                 bar.update()
+        if long := [*filter(None, notices)]:
+            warn_user(
+                f"Intervals of {len(long)} of {windows} windows are not calibrated up to step "
+                f"{horizon}. {long[0]}"
+            )
         return pd.concat(parts, ignore_index=True)
 
     def _warn_of_order(self, X: Any, **of_rows: Any) -> None:

@@ -128,11 +128,15 @@ class Series:
         return int(np.searchsorted(steps, min(max(n // 3, min(seasons, n // 2), 1), n - 1)))
 
     @property
+    def max_horizon(self) -> int:
+        """Number of steps after the first origin."""
+        steps = self.steps
+        return int(steps[-1] + 1 - steps[self.first_origin])
+
+    @property
     def num_windows(self) -> float:
         """Number of disjoint horizons after the first origin."""
-        scored = self.last(self.reach)
-        steps = scored.steps
-        return float(steps[-1] + 1 - steps[scored.first_origin]) / self.horizon
+        return self.last(self.reach).max_horizon / self.horizon
 
     def cycle(self) -> tuple[float, float] | None:
         """Return the strongest period not due to seasons or covariates, and its count of cycles."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SeriesPredictions"]
 
-_MAX_HORIZONS = 2  # number of scored horizons above which a forecast gives a warning
+_ROUNDING = 1e-3  # largest rounding error of a time, in steps
 _SHOWN = 4, 20  # history in a plot, in lengths of the forecast: default, and limit of two seasons
 
 
@@ -46,7 +46,8 @@ class SeriesPredictions(MixturePredictions, OnCPU):
     time_axis_: TimeAxis
     x_offset_: float
     x_scale_: float
-    _scored: tuple[int, float]  # numbers of steps and windows of the rolling forecasts
+    _scored: tuple[int, float, int]  # steps and windows of rolling forecasts, possible steps
+    _warns = True  # whether a forecast beyond these steps gives a warning
 
     @overload
     def predict(
@@ -97,7 +98,9 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         Args:
             x, covariates: As in :meth:`predict`.
         """
-        mixture = self._mixture_at(self._rows(x, covariates))
+        rows = self._rows(x, covariates)
+        self._warn_of_long(as_times(x))
+        mixture = self._mixture_at(rows)
         lower, seen = self.members_[0].scales.transform.lower, self.observed_
         is_falling = seen.iloc[-1] == seen.min() and (seen == lower).sum() < 2
         if self.bounds is None and is_falling and (mixture.quantile(0.5) <= lower).any():
@@ -159,6 +162,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         seed = self.random_state if random_state is None else random_state
         rng = np.random.default_rng(check_random_state(seed).randint(2**31 - 1))
         rows = self._rows(times, covariates)
+        self._warn_of_long(times)
         mixture = self._mixture_at(rows)
 
         def scores(number: int, count: int) -> np.ndarray:
@@ -271,19 +275,38 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         frame = self.covariates_.frame(covariates, as_times(x))
         return np.column_stack([time, self.covariates_.scaled(frame)])
 
+    def _warn_of_long(self, times: pd.Index) -> None:
+        if self._warns and (notice := self._notice(times)):
+            warn_user(notice)
+
+    def _notice(self, times: pd.Index) -> str:
+        """Return a notice if times ``M`` are beyond the steps of the rolling forecasts, or ""."""
+        (scored, windows, longest), axis = self._scored, self.time_axis_
+        past, new = np.unique(self._time(self.observed_.index)), self._time(times)
+        ahead, step = np.unique(new[new > past[-1]]) - past[-1], typical_step(past)
+        if not ahead.size or ahead[-1] <= (scored + _ROUNDING) * step:
+            return ""
+        last, end = axis.next(scored)[-1:], times[[new.argmax()]]
+        excess = ahead[-1] + past[-1] - self._time(last)[0]
+        # As many irregular times may take longer than in the past, and longer than regular ones.
+        irregular = 2 * (float((past[scored:] - past[:-scored]).max()) - scored * step)
+        if excess <= _ROUNDING * step or (ahead.size <= scored and excess <= irregular):
+            return ""
+        wanted = ahead.size if ahead.size > scored else scored + int(np.ceil(excess / step))
+        advice = "the series is too short to score all steps."
+        if longest > scored:
+            aim = "all steps" if wanted <= longest else "as many steps as possible"
+            advice = f"set NKNForecaster(horizon={min(wanted, longest)}) to score {aim}."
+        count = max(int(windows), 1)
+        return (
+            f"The forecast goes to {end.astype(str)[0]}, but candidates were scored and intervals "
+            f"calibrated up to step {scored} ({last.astype(str)[0]}), in {count} "
+            f"window{'s' if count > 1 else ''} of {scored} step{'s' if scored > 1 else ''}: "
+            f"{advice}"
+        )
+
     def _mixture_at(self, rows: np.ndarray) -> PredictiveMixture:
-        """Predict at rows ``M x (1 + C)``; warn of forecasts far longer than the scored ones."""
-        past, (scored, windows) = self._time(self.observed_.index), self._scored
-        ahead = np.unique(rows[rows[:, 0] > past.max(), 0]) - past.max()
-        longest = _MAX_HORIZONS * scored
-        if ahead.size > longest and ahead[-1] > longest * typical_step(past):
-            advice = f"set NKNForecaster(horizon={ahead.size}) to score all of them."
-            if self.horizon is not None and self.horizon > scored:
-                advice = "the series is too short to score all of them."
-            warn_user(
-                f"The forecast is {ahead.size} steps long, but candidates were scored and "
-                f"intervals calibrated up to step {scored}, in {windows:.0f} windows: {advice}"
-            )
+        """Predict at rows ``M x (1 + C)``."""
         means, stds = zip(*(member.moments(rows) for member in self.members_), strict=True)
         return PredictiveMixture(
             weights=np.array([member.weight for member in self.members_]),

@@ -1,12 +1,13 @@
 """Long series, distant forecasts, and their limits."""
 
 import time as clock
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from gpytorch_nkn.estimators import NKNForecaster
+from gpytorch_nkn.estimators import NKNForecaster, forecast_many
 from gpytorch_nkn.estimators.series import member, scoring, series as rows
 from gpytorch_nkn.fit import Recipe
 
@@ -96,23 +97,75 @@ def test_far_beyond_the_data_growth_is_linear(growth):
     noise = 0.05 * np.random.default_rng(0).standard_normal(24)
     values = pd.Series(100 * np.exp(growth * np.arange(24) + noise), months)
     model = NKNForecaster(seasons=[], horizon=5000, transform="log", **FAST).fit(values)
-    with pytest.warns(UserWarning, match="in 3 windows: the series is too short"):
+    with pytest.warns(UserWarning, match="in 1 window of 16 steps: the series is too short"):
         found = model.forecast(level=95)[["median", "hi-95"]]
     assert (found.iloc[-1] < 3 * found.iloc[2000]).all()  # 2.5 times as far ahead
-    assert found["hi-95"].iloc[-1] < 5e4 * values.max()
+    assert found["hi-95"].iloc[-1] < 1e5 * values.max()
 
 
+MONTHS, HOURS = (
+    pd.period_range("2015-01", periods=48, freq="M"),
+    pd.date_range("2024-01-01", periods=100, freq="h"),
+)
+
+
+@pytest.mark.parametrize("quality", ["fast", "default"])
 @pytest.mark.parametrize(
-    ("horizon", "steps", "match"),
+    ("times", "horizon", "scored", "windows", "advice"),
     [
-        (None, 49, r"scored and intervals calibrated up to step 24, in \d+ windows: set NKN"),
-        (60, 60, "calibrated up to step 25, in 2 windows: the series is too short"),
+        (MONTHS, None, 12, "2 windows of 12", r"set NKNForecaster\(horizon=13\)"),  # two years
+        (MONTHS, 30, 24, "1 window of 24", "the series is too short"),  # come before these
+        (HOURS, None, 24, "2 windows of 24", r"set NKNForecaster\(horizon=25\)"),
+        (HOURS, 60, 52, "1 window of 52", "the series is too short"),
+        (HOURS[HOURS.hour % 12 > 1], 10, 10, "4 windows of 10", r"set NKNForecaster\(horizon=11\)"),
     ],
 )
-def test_forecasts_beyond_what_was_scored_get_a_warning(horizon, steps, match):
-    model = NKNForecaster(seasons=[1.0], horizon=horizon, **FAST).fit(hours(100))
-    with pytest.warns(UserWarning, match=match):
-        model.predict(model.time_axis_.next(steps))
+def test_only_forecasts_beyond_the_scored_steps_give_a_warning(
+    quality, times, horizon, scored, windows, advice
+):
+    series = pd.Series(hours(len(times)).to_numpy(), times)
+    model = NKNForecaster(**FAST | {"horizon": horizon, "quality": quality}).fit(series)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        last = model.forecast(scored).index[-1]
+    later = model.time_axis_.next(scored + 1)
+    match = rf"to step {scored} \({last}\), in {windows} steps: {advice}"
+    for call in (
+        lambda: model.forecast(scored + 1),
+        lambda: model.sample_paths(2, horizon=scored + 1),
+        lambda: model.predict(later if horizon else later[-1:]),
+    ):
+        with pytest.warns(UserWarning, match=match) as found:
+            call()
+        assert len(found) == 1
+    if "set" in advice:
+        longer = model.set_params(horizon=scored + 1).fit(series)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            longer.forecast()
+
+
+def test_backtests_and_many_series_give_one_warning():
+    series = pd.Series(hours(40).to_numpy(), MONTHS[:40])
+    with pytest.warns(UserWarning, match="2 of 3 windows are .* to step 12.* to step 3 ") as found:
+        NKNForecaster(**FAST).cross_validation(series, horizon=12, windows=3)
+    assert len(found) == 1
+    frame = pd.concat(
+        pd.DataFrame({"unique_id": name, "ds": MONTHS[:count].to_timestamp(), "y": series[:count]})
+        for name, count in (("long", 40), ("new", 15), ("short", 12))
+    )
+    match = r"2 of 3 series \(the first, 'new'\) are not .* to step 12.* to step 10 "
+    with pytest.warns(UserWarning, match=match) as found:
+        forecast_many(frame, 12, **FAST)
+    assert len(found) == 1
+
+
+def test_irregular_times_give_no_warning_in_a_backtest():
+    times = np.random.default_rng(1).exponential(size=120).cumsum()
+    series = pd.Series(hours(120).to_numpy(), times)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        NKNForecaster(seasons=[], **FAST).cross_validation(series, horizon=6, windows=3)
 
 
 @pytest.mark.parametrize("budget", [0.5, 1.5])
