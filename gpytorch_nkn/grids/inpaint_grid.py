@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 import time
-import warnings
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -15,12 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel, ScaleKernel
-from linear_operator.utils.warnings import NumericalWarning
 from numpy.typing import ArrayLike
 from scipy.ndimage import distance_transform_edt
 
 from gpytorch_nkn._devices import on_cpu
-from gpytorch_nkn.fit import Session, SizeWarning, warn_of_size, warn_user
+from gpytorch_nkn.fit import Session, warn_of_size, warn_user
 from gpytorch_nkn.grids.fill import SmoothInterpolants
 from gpytorch_nkn.grids.mixture import Mixture
 from gpytorch_nkn.kernels.network import kernel_values, named_kernel
@@ -322,51 +320,50 @@ class _Channels:
                 most,
             )
 
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NumericalWarning)  # block errors include inexact solves
-            warnings.simplefilter("ignore", SizeWarning)  # inpaint has warned
-            trained = KroneckerGridGP(
-                [x.to(_TRAINING_DTYPE) for x in coordinates],
-                torch.as_tensor(learned, dtype=_TRAINING_DTYPE, device=device),
-                [kernel.to(device=device, dtype=_TRAINING_DTYPE) for kernel in self.kernels],
-                outcome_transform=None,
-                train_Yvar=None if noise is None else torch.as_tensor(noise, dtype=_TRAINING_DTYPE),
-            )
-            self.fit = fit_grid_gp(
-                trained,
-                restarts=1 if complete else _RESTARTS,
-                budget=session.part(_TRAINING_TIME),
-                seed=session.seed,
-                progress=session.progress,
-                blocks=0 if complete else _BLOCKS,
-            )
-            values, known = self.values, self.noise
-            if not self.has_channels:
-                values, known = values[0], None if known is None else known[0]
-            self.model = self.fit.model = model = KroneckerGridGP(
-                coordinates,
-                torch.as_tensor(values, device=device),
-                train_Yvar=None if known is None else torch.as_tensor(known),
-                kernels=list(trained.kernels.double()),
-                likelihood=trained.likelihood.double(),
-                mean_module=trained.mean_module.double(),
-            ).eval()
-            most = model.max_iterations
-            model.max_iterations = iterations(1, most)
-            self.mean = model.grid_mean().cpu().numpy().reshape(self.values.shape).copy()
-            model.max_iterations = most
-            scored = deepcopy(model).to(_TRAINING_DTYPE)
-            scored.tolerance = _SCORED_TOLERANCE
-            solves = sum(len(mixture.blocks) for mixture in self.mixtures) or 1
-            scored.max_iterations = iterations(solves, _SCORED_ITERATIONS)
-            fill = (self.mean - self.center) / self.scale
-            pairs = zip(model.kernels, coordinates, strict=True)
-            covariances = [kernel_values(k, x, x).detach().cpu().numpy() for k, x in pairs]
-            gp = covariances, float(model.noise_variance().detach())
-            for mixture in self.mixtures:
-                means = scored.block_means(torch.as_tensor(mixture.blocks, device=device))
-                in_blocks = (mean.double().cpu().numpy().reshape(fill.shape) for mean in means)
-                mixture.add("kernel", fill, in_blocks, _PARAMETERS * fill[0].ndim, gp)
+        trained = KroneckerGridGP(
+            [x.to(_TRAINING_DTYPE) for x in coordinates],
+            torch.as_tensor(learned, dtype=_TRAINING_DTYPE, device=device),
+            [kernel.to(device=device, dtype=_TRAINING_DTYPE) for kernel in self.kernels],
+            outcome_transform=None,
+            train_Yvar=None if noise is None else torch.as_tensor(noise, dtype=_TRAINING_DTYPE),
+        )
+        trained.max_residual = math.inf  # no warnings, as block errors include inexact solves
+        self.fit = fit_grid_gp(
+            trained,
+            restarts=1 if complete else _RESTARTS,
+            budget=session.part(_TRAINING_TIME) or math.inf,  # inpaint has warned of the size
+            seed=session.seed,
+            progress=session.progress,
+            blocks=0 if complete else _BLOCKS,
+        )
+        values, known = self.values, self.noise
+        if not self.has_channels:
+            values, known = values[0], None if known is None else known[0]
+        self.model = self.fit.model = model = KroneckerGridGP(
+            coordinates,
+            torch.as_tensor(values, device=device),
+            train_Yvar=None if known is None else torch.as_tensor(known),
+            kernels=list(trained.kernels.double()),
+            likelihood=trained.likelihood.double(),
+            mean_module=trained.mean_module.double(),
+        ).eval()
+        most = model.max_iterations
+        model.max_iterations, model.max_residual = iterations(1, most), math.inf
+        self.mean = model.grid_mean().cpu().numpy().reshape(self.values.shape).copy()
+        scored = deepcopy(model).to(_TRAINING_DTYPE)
+        model.max_iterations = most
+        del model.max_residual
+        scored.tolerance = _SCORED_TOLERANCE
+        solves = sum(len(mixture.blocks) for mixture in self.mixtures) or 1
+        scored.max_iterations = iterations(solves, _SCORED_ITERATIONS)
+        fill = (self.mean - self.center) / self.scale
+        pairs = zip(model.kernels, coordinates, strict=True)
+        covariances = [kernel_values(k, x, x).detach().cpu().numpy() for k, x in pairs]
+        gp = covariances, float(model.noise_variance().detach())
+        for mixture in self.mixtures:
+            means = scored.block_means(torch.as_tensor(mixture.blocks, device=device))
+            in_blocks = (mean.double().cpu().numpy().reshape(fill.shape) for mean in means)
+            mixture.add("kernel", fill, in_blocks, _PARAMETERS * fill[0].ndim, gp)
 
 
 def _split_holes(missing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

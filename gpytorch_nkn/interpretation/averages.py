@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpytorch.settings import lazily_evaluate_kernels
 from scipy.stats import qmc
 from torch import Tensor
 
@@ -100,14 +99,14 @@ def contrast(
     mean, cross, weights = _moments(gp, points, slopes=slopes[0])
     base_mean, base_cross, base_weights = _moments(gp, base[None], slopes=slopes[1])
     others = gp.to_inputs(base)
-    variance = base_weights @ _matrix(gp, others, others) @ base_weights.mT  # ... x 1 x 1
+    variance = base_weights @ gp.kernel(others, others).to_dense() @ base_weights.mT  # ... x 1 x 1
     variance = variance[..., 0] - gp.posterior.reduction(cross - base_cross)
     terms = []
     for start, stop in _chunks(len(points), n * max(n, len(base))):
         x = gp.to_inputs(points[start:stop].reshape(-1, points.shape[-1]))
         batch, w = x.reshape(-1, n, x.size(-1)), weights[..., start:stop, :].unsqueeze(-2)
-        within = w @ _matrix(gp, batch, batch) @ w.mT  # ... x a x 1 x 1
-        shared = _matrix(gp, x, others) @ base_weights.mT  # one large matrix, which is fast
+        within = w @ gp.kernel(batch, batch).to_dense() @ w.mT  # ... x a x 1 x 1
+        shared = gp.kernel(x, others).to_dense() @ base_weights.mT  # fast, as one matrix
         both = within - 2 * w @ shared.reshape(*within.shape[:-2], n, 1)
         terms.append(both[..., 0, 0])
     return mean - base_mean, variance + torch.cat(terms, -1)
@@ -126,7 +125,7 @@ def _moments(
     means, crosses, weights = [], [], []
     for start, stop in _chunks(count, n * gp.inputs.size(0)):
         x = gp.to_inputs(points[start:stop].reshape(-1, dim))
-        cross = _matrix(gp, x, gp.inputs)
+        cross = gp.kernel(x, gp.inputs).to_dense()
         if slopes is None:
             mean, factor = gp.on_common_scale(gp.prior_mean(x) + gp.posterior.mean(cross))
             means.append(mean.reshape(-1, n).mean(-1))
@@ -138,12 +137,6 @@ def _moments(
             crosses.append((weights[-1].unsqueeze(-2) @ cross).squeeze(-2))
     means, crosses = means or [x.new_zeros(count)], crosses or [x.new_empty(count, 0)]
     return torch.cat(means), torch.cat(crosses, -2), torch.cat(weights, -2)
-
-
-def _matrix(gp: FittedGP, x1: Tensor, x2: Tensor) -> Tensor:
-    """Return the kernel's values, without GPyTorch's slow computation of batch shapes."""
-    with lazily_evaluate_kernels(False):
-        return gp.kernel(x1, x2).to_dense()
 
 
 def _chunks(count: int, size: int) -> Iterator[tuple[int, int]]:

@@ -17,7 +17,6 @@ from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen, kronecker_multipl
 __all__ = ["PartialGrid", "PartialKronecker", "put_slices", "take_slices"]
 
 _CHUNK_ELEMENTS = 2**23  # elements of a temporary array
-_MAX_RESIDUAL = 10.0  # largest residual without a warning, in multiples of the tolerance
 _SLACK = 3.0  # tolerance of solves for derivatives, in multiples of the system's
 _MAX_SURPLUS = 1.5  # largest size of a sub-grid treated as a whole, relative to its missing cells
 
@@ -122,6 +121,7 @@ class PartialKronecker:
         noise: Noise variance ``...``.
         tolerance: Residual, relative to the right-hand side, at which a solve stops.
         max_iterations: Largest number of conjugate gradient iterations.
+        max_residual: Largest residual without a warning, in multiples of the tolerance.
         eigen: Eigendecomposition of the factors, if known.
 
     Attributes:
@@ -139,6 +139,7 @@ class PartialKronecker:
         *,
         tolerance: float = 1e-3,
         max_iterations: int = 500,
+        max_residual: float = 10.0,
         eigen: KroneckerEigen | None = None,
     ):
         self.grid = grid
@@ -149,6 +150,7 @@ class PartialKronecker:
         self.spectrum = self.eigen.products
         self.inverse = (self.spectrum + self.noise).reciprocal()
         self.tolerance, self.max_iterations = tolerance, max_iterations
+        self.max_residual = max_residual
         inverse_batch = self.inverse.shape[: self.inverse.dim() - grid.num_dims]
         self.batch_shape = torch.broadcast_shapes(inverse_batch, grid.batch_shape)
         pairs = list(zip(self.eigen.vectors, self.factors, grid.rows, strict=True))
@@ -175,9 +177,9 @@ class PartialKronecker:
         """Solve with :math:`(A^{-1})_{hh}` by preconditioned conjugate gradients from ``start``.
 
         The ``target``, ``... x h_1 x ... x h_P``, is zero at observed cells. ``slack`` multiplies
-        the tolerance. A :class:`NumericalWarning` is issued if a residual exceeds ten times the
-        tolerance. ``linear_operator.utils.linear_cg`` is not used: its minimum of ten iterations
-        often exceeds what a start near the solution needs.
+        the tolerance. A :class:`NumericalWarning` is issued if a residual exceeds
+        ``max_residual`` times the tolerance. ``linear_operator.utils.linear_cg`` is not used: its
+        minimum of ten iterations often exceeds what a start near the solution needs.
         """
         tolerance, axes = slack * self.tolerance, tuple(range(-self.num_dims, 0))
         batch = torch.broadcast_shapes(target.shape[: -self.num_dims], self.batch_shape)
@@ -216,10 +218,11 @@ class PartialKronecker:
                 for solution, left in ((best_value, best_residual), (value, residual))
             )
             best_value = torch.where(after > before, value, best_value)
-        if not best <= _MAX_RESIDUAL * tolerance:  # equal messages of many solves appear once
+        most = self.max_residual * tolerance
+        if not best <= most:  # equal messages of many solves appear once
             warnings.warn(
                 f"After {self.max_iterations} conjugate gradient iterations the relative residual "
-                f"of a solve is above {_MAX_RESIDUAL * tolerance:.2g}. A larger max_iterations, "
+                f"of a solve is above {most:.2g}. A larger max_iterations, "
                 "float64 or more noise would help.",
                 NumericalWarning,
                 stacklevel=3,

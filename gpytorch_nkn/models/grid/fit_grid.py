@@ -152,13 +152,14 @@ def fit_grid_gp(
     check_counts(0, likelihood_steps=likelihood_steps, block_steps=block_steps, blocks=blocks)
     session = Session(budget=budget, seed=seed, progress=progress)
     block_steps *= not is_scattered(_missing(model))
-    warn_of_size(
-        "KroneckerGridGP",
-        math.prod(x.size(0) for x in model.coordinates),
-        _USUAL_CELLS,
-        "each step takes seconds; train on a part of the grid, or with a budget.",
-        unit="cells",
-    )
+    if budget is None:
+        warn_of_size(
+            "KroneckerGridGP",
+            math.prod(x.size(0) for x in model.coordinates),
+            _USUAL_CELLS,
+            "each step takes seconds; train on a part of the grid, or with a budget.",
+            unit="cells",
+        )
     model.train()
     training = _Training(model, blocks, session)
     fit = GridFit(model)
@@ -233,6 +234,7 @@ class _Training:
         options: dict[str, Any] = {
             "tolerance": _TOLERANCE,
             "max_iterations": min(model.max_iterations, _MAX_ITERATIONS),
+            "max_residual": model.max_residual,
         }
         self.likelihood = GridLikelihood(model.grid, **options)
         self.blocks: HeldOutBlocks | None = None

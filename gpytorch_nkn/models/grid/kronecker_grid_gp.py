@@ -125,6 +125,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
     """
 
     _num_outputs = 1
+    max_residual = 10.0  # largest residual of a solve without a warning, over the tolerance
     likelihood: GaussianLikelihood
     outcome_transform: OutcomeTransform
     _known_noise: Tensor | None
@@ -266,7 +267,8 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
     def _options(self) -> dict[str, Any]:
         default = 1e-6 if self.get_buffer("_targets").dtype == torch.float64 else 1e-4
         tolerance = default if self.tolerance is None else self.tolerance
-        return {"tolerance": tolerance, "max_iterations": self.max_iterations}
+        limits = {"max_iterations": self.max_iterations, "max_residual": self.max_residual}
+        return {"tolerance": tolerance} | limits
 
     def loss_inputs(self) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Return residual, noise variance and factor matrices for :class:`.GridLikelihood`."""
