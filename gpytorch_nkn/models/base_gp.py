@@ -47,6 +47,7 @@ from gpytorch_nkn.linalg import BlockDiagonal, DelayedMatrix, check_finite, chec
 from gpytorch_nkn.models.common import (
     check_codes_kept,
     check_noise,
+    check_parts,
     check_training_data,
     outcome_transform_for,
 )
@@ -512,6 +513,10 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
             input_transform=input_transform,
         )
         self._num_columns = train_X.shape[-1:]
+        if likelihood is not None or mean_module is not None:
+            x = self.transform_inputs(train_X)
+            x = x if self._num_outputs == 1 else x.unsqueeze(-3)
+            check_parts(self._aug_batch_shape, x, mean_module, likelihood)
         check_codes_kept(self, train_X)
         self.register_load_state_dict_post_hook(transform_inputs_again)
 

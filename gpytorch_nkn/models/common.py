@@ -13,6 +13,7 @@ from botorch.utils.types import _DefaultType
 from gpytorch import settings
 from gpytorch.constraints import GreaterThan
 from gpytorch.likelihoods import GaussianLikelihood, Likelihood
+from gpytorch.means import Mean
 from torch import Tensor, nn
 
 from gpytorch_nkn.fit import warn_user
@@ -23,6 +24,7 @@ __all__ = [
     "check_codes_kept",
     "check_likelihood",
     "check_noise",
+    "check_parts",
     "check_support",
     "check_training_data",
     "frozen",
@@ -126,19 +128,53 @@ def check_likelihood(
         )
 
 
+def check_parts(
+    batch_shape: torch.Size, inputs: Tensor, mean: Mean | None, likelihood: Likelihood | None = None
+) -> None:
+    """Check that a given mean, and the noise of a given likelihood, fit inputs ``... x n x d``."""
+    shapes, noise = {}, getattr(likelihood, "noise", None)
+    if noise is not None:
+        shapes["likelihood"] = noise.shape[:-1]
+    if mean is not None:
+        try:
+            with torch.no_grad():
+                shapes["mean_module"] = mean(inputs[..., :1, :]).shape[:-1]
+        except (IndexError, RuntimeError, ValueError) as error:
+            raise ValueError(
+                f"mean_module does not fit inputs of shape {tuple(inputs.shape)}: {error}"
+            ) from error
+    for name, shape in shapes.items():
+        pairs = zip(reversed(shape), reversed(batch_shape), strict=False)
+        if len(shape) > len(batch_shape) or any(size not in (1, most) for size, most in pairs):
+            raise ValueError(
+                f"The batch shape of {name} must broadcast to the model's, {tuple(batch_shape)}, "
+                f"got {tuple(shape)}."
+            )
+
+
 def check_support(name: str, targets: Tensor, likelihood: Likelihood, shape: torch.Size) -> None:
     """Raise a ValueError unless targets have finite densities at zero latent values."""
+    kind, wrong_shape = type(likelihood).__name__, ""
     try:
         with torch.no_grad(), targets.device:  # GPyTorch creates tensors on the default device
             moved = deepcopy(likelihood).to(targets)  # the user may move a model after this check
             density = moved(targets.new_zeros(shape)).log_prob(targets)
         reason = "" if density.isfinite().all() else "a density is not finite"
-    except (ValueError, RuntimeError) as error:
+        if density.numel() > targets.numel():
+            wrong_shape = f"densities of shape {tuple(density.shape)}"
+    except ValueError as error:
         reason = str(error).partition(", but found")[0]  # PyTorch appends all values
+    except RuntimeError as error:
+        wrong_shape = str(error)
+    if wrong_shape:
+        raise ValueError(
+            f"likelihood must return one density for each outcome in {name}, which has shape "
+            f"{tuple(targets.shape)}, got a {kind}: {wrong_shape}."
+        )
     if reason:
         raise ValueError(
             f"{name} must hold outcomes that the likelihood allows, got values from "
-            f"{targets.min():.4g} to {targets.max():.4g} for {type(likelihood).__name__}: {reason}."
+            f"{targets.min():.4g} to {targets.max():.4g} for {kind}: {reason}."
         )
 
 

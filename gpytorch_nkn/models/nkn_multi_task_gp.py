@@ -28,7 +28,7 @@ from gpytorch_nkn.fit import check_dense
 from gpytorch_nkn.kernels import BatchKernel
 from gpytorch_nkn.linalg import DelayedMatrix, check_counts
 from gpytorch_nkn.models.base_gp import FEW_POINTS, TRAINERS, ExactModel, transform_inputs_again
-from gpytorch_nkn.models.common import check_training_data
+from gpytorch_nkn.models.common import check_parts, check_training_data
 from gpytorch_nkn.models.structure import check_columns, check_scale, make_kernel
 
 __all__ = ["NKNMultiTaskGP"]
@@ -220,6 +220,7 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
             )
         with torch.no_grad():
             inputs = self.transform_inputs(train_X).clone()
+        check_parts(torch.Size(), inputs, mean_module, likelihood)
         inputs[..., task_feature] = 0.0
         check_scale(kernel, inputs)
         self.covar_module = _TaskProduct(*self.covar_module.kernels)

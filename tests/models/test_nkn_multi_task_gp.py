@@ -13,6 +13,7 @@ from botorch.optim import optimize_acqf
 from botorch.sampling.pathwise import get_matheron_path_model
 from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from gpytorch.kernels import RBFKernel
+from gpytorch.means import LinearMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch.nn.functional import pad
 
@@ -142,6 +143,7 @@ def test_predictions_of_tasks_with_few_outcomes_have_their_unit(rows):
         (lambda x: x, {"task_feature": 2}, "task_feature must be the index .* got 2 for 2"),
         (lambda x: x, {"task_feature": "t"}, "task_feature must be an integer, got 't'"),
         (lambda x: x, {"structure": 3}, "structure must be a name or a kernel, got int"),
+        (lambda x: x, {"mean_module": LinearMean(1)}, "mean_module does not fit inputs of shape"),
     ],
 )
 def test_bad_tasks_are_rejected(change, options, message):

@@ -37,6 +37,7 @@ from gpytorch_nkn.linalg import factorize_inducing
 from gpytorch_nkn.models.base_gp import BaseGP, explained_mismatch, jittered
 from gpytorch_nkn.models.common import (
     check_likelihood,
+    check_parts,
     check_support,
     check_training_data,
     make_likelihood,
@@ -184,6 +185,8 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         if input_transform is not None:
             self.input_transform = input_transform.eval()
         self.to(train_X)
+        if mean_module is not None:
+            check_parts(shape, inputs, self.model.mean_module)
         self.likelihood.to(train_X)  # nodes of GPyTorch's quadrature, which are not buffers
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> VariationalNKNGP:

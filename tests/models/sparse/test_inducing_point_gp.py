@@ -3,7 +3,7 @@ import torch
 from botorch.models import SingleTaskGP
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
-from gpytorch.means import LinearMean
+from gpytorch.means import ConstantMean, LinearMean
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import SparseNKNGP, VariationalNKNGP, fit_sparse_gp, fit_variational_gp
@@ -17,6 +17,9 @@ def fit(model):
     if isinstance(model, SparseNKNGP):
         return fit_sparse_gp(model, max_iterations=2, **options)
     return fit_variational_gp(model, epochs=1, batch_size=20, **options)
+
+
+THREE = torch.Size([3])
 
 
 @MODELS
@@ -34,6 +37,9 @@ def fit(model):
             TypeError,
             "got FixedNoiseGaussianLikelihood",
         ),
+        ({"likelihood": GaussianLikelihood(batch_shape=THREE)}, ValueError, r"likelihood .*\(3,"),
+        ({"mean_module": LinearMean(3)}, ValueError, r"mean_module does not fit .*\(9, 2\)"),
+        ({"mean_module": ConstantMean(batch_shape=THREE)}, ValueError, r"mean_module .*got \(3,"),
     ],
 )
 def test_what_does_not_fit_is_rejected(model_class, options, error, message):

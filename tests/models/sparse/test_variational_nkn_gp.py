@@ -243,6 +243,10 @@ def test_predictions_of_outcomes_have_their_units_or_name_what_does():
 )
 def test_outcomes_that_a_likelihood_does_not_allow_are_named(likelihood, outcome):
     x, y = torch.rand(5, 2), torch.full((5, 1), 0.0)
+    for outputs in (1, 3):
+        batched = StudentTLikelihood(batch_shape=torch.Size([2]))
+        with pytest.raises(ValueError, match="^likelihood must return .* got a StudentT"):
+            VariationalNKNGP(x, y.expand(-1, outputs), likelihood=batched, inducing_points=3)
     y[3] = outcome
     with pytest.raises(ValueError, match=f"train_Y must hold .* to {max(outcome, 0.0):.4g} for"):
         VariationalNKNGP(x, y, likelihood=likelihood, structure="additive", inducing_points=3)
