@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 import numpy as np
@@ -31,15 +34,18 @@ from gpytorch_nkn.estimators.nkn.class_processes import (
 )
 from gpytorch_nkn.estimators.nkn.ensemble import of_held_out_rows, warn_of_covariance
 from gpytorch_nkn.estimators.nkn.table_estimator import TableEstimator
-from gpytorch_nkn.estimators.nkn.table_models import LatentGP, named_structures
+from gpytorch_nkn.estimators.nkn.table_models import LatentGP, named_structures, untrained_model
 from gpytorch_nkn.estimators.table_input import encode_classes
-from gpytorch_nkn.fit import FitResult, Recipe, Rows, Session, warn_of_size
+from gpytorch_nkn.fit import FitResult, Recipe, Rows, Session, warn_of_size, warn_user
 
 __all__ = ["NKNClassifier"]
 
 _TRAINING_WORK = 3e9  # largest K N^3 of the training on N rows of K classes
 _LABELLED_WORK = 1.5e9  # the same for Bernoulli models; two classes need one process: K = 1
 _JUDGED_ROWS = 2000  # largest number of rows with leave-one-out predictions
+_SHARE = 0.5  # largest fraction of a budget for the pooling of members
+_POOLED = 2  # number of members whose pooling must fit into that fraction
+_PROBE, _PROBED = 250, 0.01  # first number of rows, and fraction of that time, of a measurement
 _LABELLED = ", labels"  # suffix of the names of Bernoulli models
 _LEAST_WEIGHT = 0.02  # least weight of a network, relative to the largest
 _LEAST_POWER = 1e-6  # lower bound of weights in the optimisation
@@ -73,7 +79,8 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         class_weight: Factor of the predicted probability of each label, for a population with other
             class frequencies. ``"balanced"`` divides by the frequencies of the fit, for a
             population with equal frequencies. ``None`` for no factors.
-        budget: Wall time in seconds of the training; ``None`` for no limit.
+        budget: Wall time in seconds of a fit; ``None`` for no limit. If it is too short for the
+            weights of the members, these use fewer rows, with a warning, or fewer members.
         <shared training>
         <shared computation>
 
@@ -159,30 +166,72 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         warn_of_size(type(self).__name__, len(labels), MAX_ROWS, advice)
         kept = stratified(labels, MAX_ROWS, self._seed)
         x, labels, number = self._gaps.expected(rows[kept]), labels[kept], len(self.classes_)
+        data, seconds = class_rows(self._tensor(x), labels, number), 0.0
+        counts = np.bincount(labels, minlength=number)
+        if session.budget is not None:
+            rows, seconds = self._affordable(structures, data, labels, session)
+            data, labels = data[torch.from_numpy(rows)], labels[rows]
         learned = stratified(labels, int((_TRAINING_WORK / number) ** (1 / 3)), self._seed)
-        data = class_rows(self._tensor(x), labels, number)
         is_cheap = len(label_rows(data).y) * len(learned) ** 3 <= _LABELLED_WORK
         named = named_structures(structures, len(learned), x.shape[1], ["isotropic"])
+        makers = {"": class_model} | ({_LABELLED: label_model} if is_cheap else {})
+        later = min(
+            seconds * len(named) * len(makers) * self.restarts, _SHARE * session.seconds_left
+        )
         results = self._train(
             named,
             data[torch.from_numpy(learned)],
-            budget=session.part(),
-            makers={"": class_model} | ({_LABELLED: label_model} if is_cheap else {}),
+            budget=session.part(1 - later / max(session.seconds_left, 1e-9)),
+            makers=makers,
         )
         judged = stratified(labels, max(_JUDGED_ROWS, len(learned)), self._seed)
         is_new = ~np.isin(judged, learned)
-        counts = np.bincount(labels, minlength=number)
-        used = self._pool(results, data[torch.from_numpy(judged)], is_new, counts)
+        used = self._pool(results, data[torch.from_numpy(judged)], is_new, counts, session)
         self._predictors = [
-            processes.like(results[name].members[number], data)
+            processes  # whose rows are those of the weights
+            if session.is_over and isinstance(processes, LabelProcesses)
+            else processes.like(results[name].members[number], data)
             for (name, number), processes in zip(self.members_, used, strict=True)
         ]
         self.model_ = self._predictors[int(self.weights_.argmax())].model
         self.results_ = results
         return self
 
+    def _affordable(
+        self, structures: Sequence[str | Kernel], data: Rows, labels: np.ndarray, session: Session
+    ) -> tuple[np.ndarray, float]:
+        """Return the rows for which the budget suffices, and the seconds to pool a member.
+
+        The time is cubic in the number of rows, and measured on some of them.
+        """
+        limit, count, seconds = max(_SHARE * session.seconds_left, 1e-3), _PROBE // 2, 0.0
+        structure = structures[0] if structures != ["auto"] else "tabular"
+        while count < len(labels) and seconds <= _PROBED * limit:
+            count, seconds = 2 * count, math.inf
+            probe = data[torch.from_numpy(stratified(labels, count, self._seed))]
+            for _ in range(2):  # the first call takes longer
+                begin = time.monotonic()
+                with suppress(torch.linalg.LinAlgError, NotPSDError):
+                    model = untrained_model(structure, probe, self._cat_dims, class_model)
+                    ClassProcesses(model, probe).calibrate()
+                seconds = min(seconds, time.monotonic() - begin)
+        cubic = max(seconds, 1e-9) / min(count, len(labels)) ** 3
+        most = max(int((limit / (_POOLED * cubic)) ** (1 / 3)), _PROBE)
+        if most < len(labels):
+            warn_user(
+                f"A budget of {session.budget:g} seconds suffices for {most} of {len(labels)} "
+                "rows; a random subset of each class is used."
+            )
+        rows = stratified(labels, most, self._seed)
+        return rows, cubic * min(len(rows), _JUDGED_ROWS) ** 3
+
     def _pool(
-        self, results: Mapping[str, FitResult], data: Rows, is_new: np.ndarray, counts: np.ndarray
+        self,
+        results: Mapping[str, FitResult],
+        data: Rows,
+        is_new: np.ndarray,
+        counts: np.ndarray,
+        session: Session,
     ) -> list[ClassProcesses | LabelProcesses]:
         """Learn the weights of the members from held-out rows; return those with enough weight.
 
@@ -193,6 +242,8 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         processes: list[ClassProcesses | LabelProcesses] = []
         labels, tables, masks = data.y.argmax(0).cpu().numpy(), [], []
         for member in [(name, number) for name, fit in results.items() for number in fit.members]:
+            if members and session.is_over:
+                break
             start, held_out = results[member[0]].before_held_out(member[1])
             mask = is_new.copy()
             mask[~is_new] = held_out

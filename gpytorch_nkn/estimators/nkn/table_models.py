@@ -190,7 +190,7 @@ def train_structures(
     raised.
     """
     models = {
-        name + suffix: make(rows, _make_kernel(structure, rows.x, cat_dims)).to(rows.x)
+        name + suffix: untrained_model(structure, rows, cat_dims, make)
         for suffix, make in makers.items()
         for name, structure in named.items()
     }
@@ -209,9 +209,14 @@ def train_structures(
     return {run.key: run.candidate for run in trained if run.candidate is not None}
 
 
-def untrained_model(structure: str | Kernel, rows: Rows, cat_dims: Sequence[int] = ()) -> TableGP:
+def untrained_model(
+    structure: str | Kernel,
+    rows: Rows,
+    cat_dims: Sequence[int] = (),
+    make: Callable[[Rows, Kernel], Any] = TableGP,
+) -> Any:
     """Create a model with initial hyperparameters."""
-    return TableGP(rows, _make_kernel(structure, rows.x, cat_dims)).to(rows.x)
+    return make(rows, _make_kernel(structure, rows.x, cat_dims)).to(rows.x)
 
 
 def _make_kernel(structure: str | Kernel, x: Tensor, cat_dims: Sequence[int]) -> Kernel:

@@ -189,6 +189,25 @@ def test_many_rows_are_reduced_with_a_warning_and_every_class_stays(monkeypatch)
     assert model.predict_proba(X).shape == (80, 2)
 
 
+def test_the_budget_covers_the_pooling_of_the_members(monkeypatch):
+    """With N rows a member takes N ** 3 / 1e6 seconds of a clock that stands still otherwise."""
+    clock, calls, calibrate = [0.0], [], ClassProcesses.calibrate
+
+    def slow(self):
+        calls.append(self.model.train_inputs[0].size(0))
+        clock[0] += 1e-6 * calls[-1] ** 3
+        return calibrate(self)
+
+    monkeypatch.setattr(ClassProcesses, "calibrate", slow)
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(module, "_LABELLED_WORK", 0)
+    X, y, _ = drawn(300)
+    with pytest.warns(UserWarning, match="budget of 80 seconds suffices for 271 of 300 rows"):
+        model = NKNClassifier(["rbf"] * 4, budget=80, **OPTIONS).fit(X, y)
+    assert calls == [250] * 2 + [271] * 3 and clock[0] < 100
+    assert model.predict_proba(X).shape == (300, 3)
+
+
 def test_labels_may_be_numbers_in_an_array_of_objects():
     X, y, _ = drawn(20)
     labels = (y == "a").astype(int)
