@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -59,6 +59,7 @@ def forecast_many(
             columns of ``frame``. Rows at other times are ignored.
         id_col: Column of the names of the series.
         time_col: Column of times: dates (strings in ISO 8601 only), periods, durations or numbers.
+            Series may have different time zones; each forecast has the zone of its series.
         target_col: Column of targets.
         noise_col: Column of known noise variances, as in :meth:`NKNForecaster.fit`.
         n_jobs: Number of processes, negative as in joblib; ``None`` for the setting of
@@ -202,9 +203,11 @@ def _tasks(
     ]
 
 
-def _groups(rows: Any, names: pd.Series) -> Any:
+def _groups(rows: Any, names: pd.Series) -> Iterator[tuple[Any, Any]]:
     """Yield the name and the rows of each series, in order of first appearance."""
-    return rows.groupby(names.to_numpy(), sort=False)
+    for name, group in rows.groupby(names.to_numpy(), sort=False):
+        is_mixed = group.index.dtype == object  # series in several time zones
+        yield name, group.set_axis(as_times(group.index.to_numpy())) if is_mixed else group
 
 
 def _check_columns(frame: pd.DataFrame, argument: str, needed: Sequence[str]) -> None:
@@ -228,12 +231,16 @@ def _check_columns(frame: pd.DataFrame, argument: str, needed: Sequence[str]) ->
 
 
 def _times(column: pd.Series, name: str) -> pd.Index:
+    """Return times of all series; dates in several time zones as objects."""
+    if column.dtype == object and pd.api.types.infer_dtype(column) == "datetime":
+        if len({time.tzinfo for time in column.dropna()}) > 1:
+            return pd.Index(column, dtype=object, name=None)
     index = as_times(column)
     if pd.api.types.infer_dtype(index) == "string":
         offsets = index.str[10:].str.extract(r"(Z|[+-]\d\d:?\d\d)$", expand=False)
         try:
             if offsets.nunique() > 1:
-                return as_times(index.map(pd.Timestamp)).rename(None)
+                return pd.Index(index.map(pd.Timestamp), dtype=object, name=None)
             index = pd.DatetimeIndex(pd.to_datetime(index, format="ISO8601"))
         except ValueError as error:
             raise ValueError(

@@ -40,7 +40,7 @@ def test_times_with_a_change_of_the_clock_are_local():
         with pytest.warns(UserWarning, match="If the zone is known, set it"):
             pd.testing.assert_index_equal(as_times(times), index.tz_localize(None), exact=False)
     with pytest.warns(UserWarning, match="offsets from UTC are dropped"):
-        assert _times(texts, "ds").tz is None  # a column of strings
+        assert as_times(_times(texts, "ds")).tz is None  # a column of strings
     known = pd.to_datetime(texts.tolist(), utc=True).tz_convert("Europe/Berlin")
     pd.testing.assert_index_equal(as_times(known), index, exact=False)
     far = [pd.Timestamp("2024-01-01 09:00-05:00"), pd.Timestamp("2024-01-01 09:00+01:00")]
