@@ -29,6 +29,7 @@ __all__ = [
     "by_class",
     "class_model",
     "class_rows",
+    "expected_scores",
     "label_model",
     "label_rows",
     "stratified",
@@ -51,30 +52,24 @@ class _Processes:
 
     Attributes:
         model: Exact GPs of the classes with this posterior.
-        is_moderated: Whether probabilities are expected ones; else their logarithms are expected.
     """
 
     model: LatentGP
-    is_moderated = True
 
-    def scores(self, mean: Tensor, variance: Tensor | None) -> np.ndarray:
-        """Return scores ``K x M`` from moments ``K x M`` of the latent values."""
-        return _scores(mean, variance if self.is_moderated else None)
-
-    def moments(self, x: Tensor, *, variance: bool = True) -> tuple[Tensor, Tensor | None]:
+    def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return means and variances ``K x M`` of the latent values at rows ``M x d``."""
         parts = []
         # the classes share the kernel
         for rows, between in ConditionedGP(by_class(self.model)[0]).cross(x):
-            parts.append(self._moments(rows, between, variance))
+            parts.append(self._moments(rows, between))
         means, variances = zip(*parts, strict=True)
-        return torch.cat(means, 1), torch.cat(variances, 1) if variance else None
+        return torch.cat(means, 1), torch.cat(variances, 1)
 
     def predict(self, x: Tensor) -> np.ndarray:
         """Return scores ``K x M`` at rows ``M x d``."""
-        return self.scores(*self.moments(x, variance=self.is_moderated))
+        return expected_scores(*self.moments(x))
 
-    def _moments(self, x: Tensor, between: Tensor, variance: bool) -> tuple[Tensor, Tensor | None]:
+    def _moments(self, x: Tensor, between: Tensor) -> tuple[Tensor, Tensor]:
         """Return :meth:`moments`, given covariances ``M x N`` with the training rows."""
         raise NotImplementedError
 
@@ -82,15 +77,13 @@ class _Processes:
 class ClassProcesses(_Processes):
     """Exact GPs of the classes given rows with targets ``K x N``; a factor scales the kernel."""
 
-    def __init__(
-        self, trained: LatentGP, rows: Rows, factor: float = 1.0, is_moderated: bool = True
-    ):
+    def __init__(self, trained: LatentGP, rows: Rows, factor: float = 1.0):
         rows.set_on(trained)
         self._trained = trained.eval()
-        self._set(factor, is_moderated)
+        self._set(factor)
 
-    def _set(self, factor: float, is_moderated: bool) -> None:
-        self._factor, self.is_moderated = factor, is_moderated
+    def _set(self, factor: float) -> None:
+        self._factor = factor
         self.model = self._trained if factor == 1 else _scaled(self._trained, factor)
         self._posterior: _SharedPosterior | None = None
 
@@ -98,35 +91,33 @@ class ClassProcesses(_Processes):
         return {**self.__dict__, "_posterior": None}
 
     def like(self, trained: LatentGP, rows: Rows) -> ClassProcesses:
-        """Return processes of another model, with the same factor and moderation."""
-        return ClassProcesses(trained, rows, self._factor, self.is_moderated)
+        """Return processes of another model, with the same factor."""
+        return ClassProcesses(trained, rows, self._factor)
 
     def calibrate(self) -> np.ndarray:
-        """Choose factor and moderation; return leave-one-out scores ``K x N`` of the rows.
+        """Choose the factor; return leave-one-out scores ``K x N`` of the rows.
 
-        They minimise the log loss after the scores are multiplied by the best number. The logarithm
+        It minimises the log loss after the scores are multiplied by the best number. The logarithm
         of the factor has a standard normal prior, because on few rows a large factor often seems
         best by chance.
         """
         covariance = self._covariance(self._trained)
         labels = self._trained.train_targets.argmax(0).cpu().numpy()
-        tried: list[tuple[float, float, bool, np.ndarray]] = []
+        tried: list[tuple[float, float, np.ndarray]] = []
         for factor in _FACTORS:
             try:
-                mean, variance = self._given(factor * covariance).leave_one_out()
+                scores = expected_scores(*self._given(factor * covariance).leave_one_out())
             except torch.linalg.LinAlgError:
                 if not tried:
                     raise
                 break
-            for used in (variance, None):
-                scores = _scores(mean, used)
-                loss = _calibrated_loss(scores, labels) + np.log(factor) ** 2 / 2
-                tried.append((loss, factor, used is not None, scores))
+            loss = _calibrated_loss(scores, labels) + np.log(factor) ** 2 / 2
+            tried.append((loss, factor, scores))
             best = min(tried, key=lambda entry: entry[0])
             if best[1] < factor:
                 break
-        self._set(*best[1:3])
-        return best[3]
+        self._set(best[1])
+        return best[2]
 
     def _covariance(self, model: LatentGP) -> Tensor:
         with torch.no_grad():
@@ -138,14 +129,12 @@ class ClassProcesses(_Processes):
         return _SharedPosterior(covariance, model.train_targets, level, model.likelihood.noise)
 
     @torch.no_grad()
-    def _moments(self, x: Tensor, between: Tensor, variance: bool) -> tuple[Tensor, Tensor | None]:
+    def _moments(self, x: Tensor, between: Tensor) -> tuple[Tensor, Tensor]:
         if self._posterior is None:
             self._posterior = self._given(self._covariance(self.model))
-        mean = self._posterior.mean(between)
-        if not variance:
-            return mean, None
         prior = self.model.covar_module(x, diag=True)
-        return mean, (prior - self._posterior.reduction(between)).clamp_min(0)
+        variance = (prior - self._posterior.reduction(between)).clamp_min(0)
+        return self._posterior.mean(between), variance
 
 
 class LabelProcesses(_Processes):
@@ -169,9 +158,9 @@ class LabelProcesses(_Processes):
 
     def calibrate(self) -> np.ndarray:
         """Return leave-one-out scores ``K x N`` of the rows."""
-        return self.scores(*self._stacked(ConditionedGP.leave_one_out))
+        return expected_scores(*self._stacked(ConditionedGP.leave_one_out))
 
-    def _moments(self, x: Tensor, between: Tensor, variance: bool) -> tuple[Tensor, Tensor | None]:
+    def _moments(self, x: Tensor, between: Tensor) -> tuple[Tensor, Tensor]:
         return self._stacked(partial(ConditionedGP.moments_given, x=x, between=between))
 
     def _stacked(self, moments: Callable[[ConditionedGP], Any]) -> tuple[Tensor, Tensor]:
@@ -243,18 +232,14 @@ class _SharedPosterior:
         )
 
 
-def _scores(mean: Tensor, variance: Tensor | None) -> np.ndarray:
+def expected_scores(mean: Tensor, variance: Tensor) -> np.ndarray:
     r"""Return logarithms ``K x M`` of expected probabilities, up to a constant.
 
     .. math:: \log p_k \approx \mu_k / \sqrt{1 + \pi v_k / 8} + \text{const}
 
-    Without variances, return expected logarithms.
-
     Reference: MacKay (1992), The evidence framework applied to classification networks.
     """
-    if variance is not None:
-        mean = mean / (1 + torch.pi / 8 * variance.clamp_min(0)).sqrt()
-    return mean.cpu().numpy()
+    return (mean / (1 + torch.pi / 8 * variance.clamp_min(0)).sqrt()).cpu().numpy()
 
 
 def _calibrated_loss(scores: np.ndarray, labels: np.ndarray) -> float:

@@ -28,6 +28,7 @@ from gpytorch_nkn.estimators.nkn.class_processes import (
     LabelProcesses,
     class_model,
     class_rows,
+    expected_scores,
     label_model,
     label_rows,
     stratified,
@@ -312,9 +313,8 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         values, slopes = [], []
         for predictor in self._predictors:
             mean, variance = predictor.moments(self._tensor(rows))
-            assert variance is not None
             base = (1 - power) * self._base
-            scores = predictor.scores(mean, variance)
+            scores = expected_scores(mean, variance)
             table = self._weighted(softmax(power * scores + base, axis=0))
             std = variance.clamp_min(0).sqrt().cpu().numpy()
             # The power calibrates the means; deviations from the means are not scaled.

@@ -47,12 +47,11 @@ def test_probabilities_are_near_the_true_ones():
 
 
 @pytest.mark.parametrize("factor", [1.0, 16.0])
-@pytest.mark.parametrize("is_moderated", [True, False])
-def test_posterior_is_that_of_the_paper_written_out(factor, is_moderated):
+def test_posterior_is_that_of_the_paper_written_out(factor):
     X, y, _ = drawn(30)
     model = NKNClassifier("rbf", **OPTIONS).fit(X, y)
     trained = model.results_["rbf"].model
-    predictor = ClassProcesses(trained, fit.Rows.of(trained), factor, is_moderated)
+    predictor = ClassProcesses(trained, fit.Rows.of(trained), factor)
     gp = predictor.model
     x = gp.train_inputs[0]
     new = x[:4] + 0.1
@@ -69,7 +68,7 @@ def test_posterior_is_that_of_the_paper_written_out(factor, is_moderated):
             gain = cross @ torch.linalg.inv(covariance + torch.as_tensor(noise).diag())
             mean = level + gain @ (target - level)
             variances.append(prior - (cross * gain).sum(-1))
-            moderation = (1 + is_moderated * torch.pi / 8 * variances[-1]).sqrt()
+            moderation = (1 + torch.pi / 8 * variances[-1]).sqrt()
             scores.append((mean - middle) / moderation)
     scores, weight = torch.stack(scores).numpy(), 1.2
     np.testing.assert_allclose(predictor.predict(new), scores, rtol=1e-6)
