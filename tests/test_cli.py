@@ -1,5 +1,6 @@
 import csv
 import json
+import os
 import runpy
 import subprocess
 import sys
@@ -382,6 +383,16 @@ def test_codes_of_training_that_ends_early(run, monthly, monkeypatch, error, cod
     monkeypatch.setattr(NKNForecaster, "fit", Mock(side_effect=error))
     found, printed, _, _ = run("forecast", monthly, *FAST)
     assert found == code and text in printed.err
+
+
+def test_files_are_written_although_the_output_is_closed(run, monthly, monkeypatch):
+    """As in ``gpytorch-nkn forecast FILE | head``."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with monkeypatch.context() as patch, open(writer, "w") as closed:
+        patch.setattr(sys, "stdout", closed)
+        code, _, rows, _ = run("forecast", monthly, *FAST)
+    assert code == 0 and len(rows)
 
 
 def test_torch_is_loaded_within_the_command():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import re
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +26,7 @@ __all__ = [
     "make_folder",
     "notes",
     "save_figure",
+    "say",
     "user_errors",
     "write_summary",
 ]
@@ -55,6 +58,14 @@ def user_errors(action: str, path: Path | None = None) -> Iterator[None]:
         raise UserError(options_of_command(error)) from None
     except (MemoryError, RuntimeError) as error:
         raise UserError(f"training failed: {error}", code=1) from None
+
+
+def say(text: str) -> None:
+    """Print a line; if the pipe is closed (``| head``), go on without output."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def make_folder(path: Path) -> None:

@@ -19,6 +19,7 @@ from gpytorch_nkn.cli.common import (
     make_folder,
     notes,
     save_figure,
+    say,
     user_errors,
     write_summary,
 )
@@ -49,7 +50,7 @@ def _run(args: argparse.Namespace, warned: list[str]) -> None:
     started = time.perf_counter()
     series = _load(args)
     for notice in series.notices:
-        print(f"Note: {notice}")
+        say(f"Note: {notice}")
     axis = TimeAxis.of(series.index)
     task = _split(series, axis, args)
     train, new_x, observed = task.train, task.times, task.observed
@@ -57,20 +58,19 @@ def _run(args: argparse.Namespace, warned: list[str]) -> None:
     if args.report is not None:
         _prepare_report(args.report)
     last, *ahead = series.texts(series.index[train][-1:].append(new_x))
-    print(
+    say(
         f"{series.name}: learning from {train.sum()} rows to {last}; "
         f"{'forecasting' if observed is None else 'holding out'} {len(new_x)} steps, "
-        f"{ahead[0]} to {ahead[-1]}.",
-        flush=True,
+        f"{ahead[0]} to {ahead[-1]}."
     )
 
     training = time.perf_counter()
     forecaster = _fit(series, task, args)
     seasons = _named_seasons(forecaster, series)
-    print(f"Seasons: {', '.join(seasons) or 'none found; --season sets them'}.")
+    say(f"Seasons: {', '.join(seasons) or 'none found; --season sets them'}.")
     shifts = list(series.texts(forecaster.shifts_))
     if shifts:
-        print(f"Changes of level or slope: {', '.join(shifts)}.")
+        say(f"Changes of level or slope: {', '.join(shifts)}.")
     table, scores = _forecast_all(forecaster, task, training)
     table.insert(0, "time", ahead)
 
@@ -89,11 +89,11 @@ def _run(args: argparse.Namespace, warned: list[str]) -> None:
             "seconds": round(time.perf_counter() - started, 2),
         }
         write_summary(args, summary)
-    print(_first_steps(table, series.y_label) if observed is None else _score_table(scores))
-    print(f"Forecast and summary: {args.out / 'forecast.csv'}, {args.out / 'summary.json'}")
+    say(_first_steps(table, series.y_label) if observed is None else _score_table(scores))
+    say(f"Forecast and summary: {args.out / 'forecast.csv'}, {args.out / 'summary.json'}")
     if args.report is not None:
         _write_report(args, series, forecaster, task)
-    print(figure)
+    say(figure)
 
 
 def _prepare_report(path: Path) -> None:
@@ -110,7 +110,7 @@ def _write_report(
 ) -> None:
     from gpytorch_nkn.interpretation import report
 
-    print("Making the report ...", flush=True)
+    say("Making the report ...")
     past, new = (forecaster.time_axis_.numbers(x) for x in (series.index[task.train], task.times))
     ahead: dict[str, Any] = {"horizon": min(new.max() - past.max(), 10 * np.ptp(past))}
     if forecaster.covariates_.names:
@@ -125,8 +125,8 @@ def _write_report(
             progress=not args.no_progress,
         )
         made.save(args.report)
-    print("\n".join(["", *made.summary, ""]))
-    print(f"The report is at {args.report}")
+    say("\n".join(["", *made.summary, ""]))
+    say(f"The report is at {args.report}")
 
 
 def _load(args: argparse.Namespace) -> TimeSeries:
@@ -201,7 +201,7 @@ def _fit(series: TimeSeries, task: _Task, args: argparse.Namespace) -> NKNForeca
     unfinished = int(forecaster.scores_["status"].isin(["interrupted", "untrained"]).sum())
     if unfinished:
         total = len(forecaster.scores_)
-        print(f"Note: training was cut short in {unfinished} of {total} structures.")
+        say(f"Note: training was cut short in {unfinished} of {total} structures.")
     return forecaster
 
 
@@ -251,7 +251,7 @@ def _forecast_all(
         scores[name] |= forecast_scores(y, mean=mean, lower=low, upper=high, log_density=finite)
         if impossible.any():
             scores[name]["mean_log_density"] = -np.inf
-            print(
+            say(
                 f"Note: {impossible.sum()} of {y.size} held-out values have probability 0: they "
                 "are beyond the bounds, or not integers as the training values are. --transform "
                 "identity without --bounds allows all values."

@@ -14,6 +14,7 @@ from gpytorch_nkn.cli.common import (
     literal,
     make_folder,
     save_figure,
+    say,
     user_errors,
     write_summary,
 )
@@ -37,18 +38,17 @@ def run_inpaint(args: argparse.Namespace) -> None:
     height, width = mask.shape
     count = int(mask.sum())
     for notice in (*image.notices, *notices):
-        print(f"Note: {notice}")
-    print(
+        say(f"Note: {notice}")
+    say(
         f"{image.name}: {width} x {height} pixels, {count} of them missing "
-        f"({count / mask.size:.1%}); learning from the others.",
-        flush=True,
+        f"({count / mask.size:.1%}); learning from the others."
     )
 
     training = time.perf_counter()
     result = _fill(image, mask, args)
     seconds = time.perf_counter() - training
     if result.interrupted:
-        print("Note: the training was cut short; the best parameters so far are used.")
+        say("Note: the training was cut short; the best parameters so far are used.")
     shape = image.values.shape  # a gray image in colour has equal channels
     mean, std, filled = (
         np.broadcast_to(array[..., None] if array.ndim < len(shape) else array, shape)
@@ -73,13 +73,13 @@ def run_inpaint(args: argparse.Namespace) -> None:
             },
         }
         write_summary(args, content, ["pillow"])
-    print(
+    say(
         f"Filled in {seconds:.1f} seconds; the RMS standard deviation is {typical:.1%} of the "
         f"range from black to white, {std[mask].max():.1%} at most."
     )
-    print(f"Numbers and summary: {args.out / 'inpaint.npz'}, {args.out / 'summary.json'}")
-    print(figure)
-    print(f"The filled image is at {args.out / 'filled.png'}")
+    say(f"Numbers and summary: {args.out / 'inpaint.npz'}, {args.out / 'summary.json'}")
+    say(figure)
+    say(f"The filled image is at {args.out / 'filled.png'}")
 
 
 def _missing(image: ImageFile, path: Path | None) -> tuple[np.ndarray, tuple[str, ...]]:
