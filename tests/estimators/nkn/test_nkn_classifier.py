@@ -188,13 +188,15 @@ def test_many_rows_are_reduced_with_a_warning_and_every_class_stays(monkeypatch)
     assert model.predict_proba(X).shape == (80, 2)
 
 
-def test_the_budget_covers_the_pooling_of_the_members(monkeypatch):
+def test_the_budget_and_ctrl_c_end_the_pooling_of_the_members(monkeypatch):
     """With N rows a member takes N ** 3 / 1e6 seconds of a clock that stands still otherwise."""
     clock, calls, calibrate = [0.0], [], ClassProcesses.calibrate
 
     def slow(self):
         calls.append(self.model.train_inputs[0].size(0))
         clock[0] += 1e-6 * calls[-1] ** 3
+        if len(calls) == 7:
+            raise KeyboardInterrupt
         return calibrate(self)
 
     monkeypatch.setattr(ClassProcesses, "calibrate", slow)
@@ -205,6 +207,9 @@ def test_the_budget_covers_the_pooling_of_the_members(monkeypatch):
         model = NKNClassifier(["rbf"] * 4, budget=80, **OPTIONS).fit(X, y)
     assert calls == [250] * 2 + [271] * 3 and clock[0] < 100
     assert model.predict_proba(X).shape == (300, 3)
+    model = NKNClassifier(["rbf", "matern"], **OPTIONS).fit(X[:40], y[:40])
+    assert len(calls) == 7 and model.members_ == [("rbf", 0)]
+    np.testing.assert_allclose(model.predict_proba(X).sum(1), 1)
 
 
 def test_labels_may_be_numbers_in_an_array_of_objects():
@@ -249,19 +254,3 @@ def test_kernels_that_are_not_positive_definite_are_omitted(scale, warning):
         model = NKNClassifier([bad.requires_grad_(False), "rbf"], **OPTIONS).fit(X, X[:, 0] > 0)
     assert ("rbf", 0) in model.members_
     assert (model.predict(X) == (X[:, 0] > 0)).mean() > 0.9
-
-
-def test_an_interrupt_while_members_are_pooled_keeps_the_others(monkeypatch):
-    X, y, _ = drawn(40)
-    calibrate, calls = ClassProcesses.calibrate, []
-
-    def interrupted(self):
-        calls.append(self)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return calibrate(self)
-
-    monkeypatch.setattr(ClassProcesses, "calibrate", interrupted)
-    model = NKNClassifier(["rbf", "matern"], **OPTIONS).fit(X, y)
-    assert model.members_ == [("rbf", 0)]
-    np.testing.assert_allclose(model.predict_proba(X).sum(1), 1)
