@@ -21,6 +21,7 @@ from gpytorch_nkn.layers import log_normal_prior
 from gpytorch_nkn.linalg import check_finite, check_tensors
 
 __all__ = [
+    "check_batch",
     "check_codes_kept",
     "check_likelihood",
     "check_noise",
@@ -128,28 +129,36 @@ def check_likelihood(
         )
 
 
+def check_batch(name: str, batch_shape: torch.Size, *shapes: Any) -> torch.Size:
+    """Broadcast batch shapes of parts, and check the result against a model's batch shape."""
+    try:
+        shape = torch.broadcast_shapes(*shapes)
+        fits = torch.broadcast_shapes(shape, batch_shape) == batch_shape
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"The batch shape of {name} must broadcast to the model's, {tuple(batch_shape)}, got "
+            f"{', '.join(str(tuple(s)) for s in shapes)}."
+        )
+    return shape
+
+
 def check_parts(
     batch_shape: torch.Size, inputs: Tensor, mean: Mean | None, likelihood: Likelihood | None = None
 ) -> None:
     """Check that a given mean, and the noise of a given likelihood, fit inputs ``... x n x d``."""
-    shapes, noise = {}, getattr(likelihood, "noise", None)
-    if noise is not None:
-        shapes["likelihood"] = noise.shape[:-1]
+    if (noise := getattr(likelihood, "noise", None)) is not None:
+        check_batch("likelihood", batch_shape, noise.shape[:-1])
     if mean is not None:
         try:
             with torch.no_grad():
-                shapes["mean_module"] = mean(inputs[..., :1, :]).shape[:-1]
+                shape = mean(inputs[..., :1, :]).shape[:-1]
         except (IndexError, RuntimeError, ValueError) as error:
             raise ValueError(
                 f"mean_module does not fit inputs of shape {tuple(inputs.shape)}: {error}"
             ) from error
-    for name, shape in shapes.items():
-        pairs = zip(reversed(shape), reversed(batch_shape), strict=False)
-        if len(shape) > len(batch_shape) or any(size not in (1, most) for size, most in pairs):
-            raise ValueError(
-                f"The batch shape of {name} must broadcast to the model's, {tuple(batch_shape)}, "
-                f"got {tuple(shape)}."
-            )
+        check_batch("mean_module", batch_shape, shape)
 
 
 def check_support(name: str, targets: Tensor, likelihood: Likelihood, shape: torch.Size) -> None:

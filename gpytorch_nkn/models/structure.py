@@ -14,6 +14,7 @@ from torch import Tensor
 from gpytorch_nkn.fit import warn_user
 from gpytorch_nkn.kernels import NeuralKernelNetwork, expand_kernel_batch
 from gpytorch_nkn.kernels.network import NETWORKS, check_name, named_network, with_outputscale
+from gpytorch_nkn.models.common import check_batch
 
 __all__ = ["check_columns", "check_scale", "make_kernel"]
 
@@ -88,12 +89,6 @@ def _columns(kernel: Kernel, num_columns: int) -> set[int]:
 
 
 def _copied(kernel: K, batch_shape: torch.Size) -> K:
-    if kernel.batch_shape == batch_shape:
-        return deepcopy(kernel)
-    try:
-        return expand_kernel_batch(kernel, batch_shape)
-    except RuntimeError:
-        raise ValueError(
-            "The batch shape of structure must broadcast to the model's, "
-            f"{tuple(batch_shape)}, got {tuple(kernel.batch_shape)}."
-        ) from None
+    check_batch("structure", batch_shape, kernel.batch_shape)
+    is_same = kernel.batch_shape == batch_shape
+    return deepcopy(kernel) if is_same else expand_kernel_batch(kernel, batch_shape)

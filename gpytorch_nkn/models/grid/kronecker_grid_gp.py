@@ -40,7 +40,7 @@ from gpytorch_nkn.linalg import (
 )
 from gpytorch_nkn.linalg.grid import outer_product, put_slices, take_slices
 from gpytorch_nkn.models.base_gp import TrainerOnly, explained_mismatch, jittered
-from gpytorch_nkn.models.common import check_likelihood, make_likelihood
+from gpytorch_nkn.models.common import check_batch, check_likelihood, make_likelihood
 from gpytorch_nkn.models.grid.grid_data import (
     check_grid,
     check_kernels,
@@ -162,7 +162,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
             self.register_buffer(f"_kept_{dim}", kept, persistent=False)
         self.kernels = nn.ModuleList(check_kernels(kernels, self.train_coordinates))
         shapes = [kernel.batch_shape for kernel in self.kernels]
-        kernel_shape = self._check_batch("the kernels", *shapes)
+        kernel_shape = check_batch("the kernels", self._batch_shape, *shapes)
         check_likelihood(likelihood)
         self.likelihood = make_likelihood(kernel_shape) if likelihood is None else likelihood
         if mean_module is None:
@@ -182,8 +182,8 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         self.to(data.targets)
         with torch.no_grad():
             mean = self._mean_on(self.train_coordinates)
-            self._check_batch("mean_module", mean.shape[: -self.num_dims])
-            self._check_batch("likelihood", self.noise_variance().shape)
+            check_batch("mean_module", self._batch_shape, mean.shape[: -self.num_dims])
+            check_batch("likelihood", self._batch_shape, self.noise_variance().shape)
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -535,20 +535,6 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
             return GridPosterior(system, self.grid.observed * residual)
 
         return self._cached("posterior", make)
-
-    def _check_batch(self, name: str, *shapes: Any) -> torch.Size:
-        """Broadcast batch shapes, and check the result against the targets' batch shape."""
-        try:
-            shape = torch.broadcast_shapes(*shapes)
-            fits = torch.broadcast_shapes(shape, self.batch_shape) == self.batch_shape
-        except RuntimeError:
-            fits = False
-        if not fits:
-            raise ValueError(
-                f"The batch shape of {name} must broadcast to that of the targets, "
-                f"{tuple(self.batch_shape)}, got {', '.join(str(tuple(s)) for s in shapes)}."
-            )
-        return shape
 
     def _crosses(self, points: Sequence[Tensor]) -> list[Tensor]:
         parts = zip(self.kernels, points, self.train_coordinates, strict=True)
