@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +10,6 @@ from botorch.acquisition import AcquisitionFunction, OneShotAcquisitionFunction
 from botorch.optim.initializers import gen_batch_initial_conditions
 from botorch.optim.parameter_constraints import evaluate_feasibility
 from botorch.utils.sampling import manual_seed
-from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
 from gpytorch_nkn.linalg import check_finite
@@ -126,9 +124,7 @@ def coordinate_sweep_initial_conditions(
         starts = torch.where(feasible, starts, random_starts[:num_swept])
         random_starts = random_starts[num_swept:]
     seed: Any = options.get("seed")
-    with torch.no_grad(), manual_seed(seed), warnings.catch_warnings():
-        # incumbents are training points, near which the joint posterior is nearly singular
-        warnings.simplefilter("ignore", NumericalWarning)
+    with torch.no_grad(), manual_seed(seed):
         swept = _sweep(values, bounds, starts, set(fixed))
     return torch.cat([swept, random_starts])
 
