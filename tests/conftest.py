@@ -107,24 +107,6 @@ def pytest_collection_finish(session):
     gc.set_threshold(10_000, 20, 50)
     if (logei := sys.modules.get("botorch.acquisition.multi_objective.logei")) is not None:
         logei._load_attempted = True  # else BoTorch compiles its own for half a minute
-    if (torch := sys.modules.get("torch")) is not None:
-        torch.broadcast_shapes = torch.functional.broadcast_shapes = _cached(torch.broadcast_shapes)
-
-
-def _cached(broadcast_shapes):
-    """Cache PyTorch's function: it is written in Python and takes a tenth of the time of tests."""
-    kept = cache(broadcast_shapes)
-
-    @wraps(broadcast_shapes)
-    def call(*shapes):
-        if sys.modules["torch"].jit.is_tracing():
-            return broadcast_shapes(*shapes)
-        try:
-            return kept(*shapes)
-        except TypeError:  # a list has no hash
-            return broadcast_shapes(*shapes)
-
-    return call
 
 
 def pytest_report_header(config):
