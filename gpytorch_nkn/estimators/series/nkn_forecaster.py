@@ -81,8 +81,8 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             has a positive probability. Integer targets with a lower bound are counts: quantiles and
             paths are integers, densities are probabilities.
         horizon: Number of steps of rolling forecasts and of :meth:`forecast`; ``None`` for one
-            season (6 without a season). Intervals are calibrated on forecasts of this length, or
-            of half to two thirds of a shorter series. Longer forecasts give a warning.
+            season (6 without a season). Intervals are calibrated on forecasts of this length or,
+            in short series, of half to two thirds of the series. Longer forecasts give a warning.
         quality: ``"fast"`` for up to three structures, ``"default"`` for up to seven.
         outliers: ``"auto"`` excludes outliers from training, with a warning, and detects changes of
             level and slope. The leave-one-out error of an outlier exceeds 12 times the RMS of
