@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from scipy.special import ndtri
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401 (makes the next import work)
@@ -37,12 +39,17 @@ class Gaps:
         self._lowest, self._highest = map(np.nan_to_num, ends)
         if len(rows) > _MAX_ROWS:
             rows = rows[np.random.default_rng(seed).choice(len(rows), _MAX_ROWS, replace=False)]
-        self._imputer = IterativeImputer(
-            max_iter=_ROUNDS if np.isnan(rows).any() else 1,  # one round suffices without gaps
+        self._rows = self._with_intercept(rows)
+
+    @cached_property
+    def _imputer(self) -> IterativeImputer:
+        """The imputer, fitted when a value is first missing."""
+        return IterativeImputer(
+            max_iter=_ROUNDS if np.isnan(self._rows).any() else 1,  # one suffices without gaps
             sample_posterior=True,
             keep_empty_features=True,
-            random_state=seed,
-        ).fit(self._with_intercept(rows))
+            random_state=self._seed,
+        ).fit(self._rows)
 
     def expected(self, rows: np.ndarray) -> np.ndarray:
         """Replace missing values in rows ``N x D`` by their means, and codes by their medians."""

@@ -92,8 +92,11 @@ def test_all_predictions_agree(fitted):
 def test_gaps_that_training_has_not_seen():
     X, y = table(share=0.0)
     model = regressor().fit(X, y)
-    _, std = model.predict([[0.5, 0.4], [0.5, np.nan], [np.nan, np.nan]], return_std=True)
+    saved = pickle.dumps(model)
+    new = [[0.5, 0.4], [0.5, np.nan], [np.nan, np.nan]]
+    mean, std = model.predict(new, return_std=True)
     assert std[0] < std[1] < std[2]
+    np.testing.assert_allclose(pickle.loads(saved).predict(new), mean)
 
 
 def test_missing_values_of_pandas_and_copies(fitted):
