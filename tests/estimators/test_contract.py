@@ -11,7 +11,6 @@ from typing import get_args, get_type_hints
 
 import joblib
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone, is_classifier
@@ -144,13 +143,6 @@ def known(cls, device, _options):
 
 
 @each
-def test_an_infinite_budget_is_no_limit(cls, known):
-    if "budget" in inspect.signature(cls).parameters:
-        model, expected = fitted(cls, budget=np.inf), known[1]
-        np.testing.assert_allclose(values(model, data(cls)[0]), expected, rtol=1e-9, atol=1e-9)
-
-
-@each
 def test_copies_pickles_and_clones(cls, known, tmp_path):
     X, y = data(cls)
     model, expected = known
@@ -193,6 +185,8 @@ def test_random_state_decides_and_nothing_else_is_touched(cls, known):
     torch.manual_seed(5)
     np.random.seed(5)
     model = MAKE[cls](random_state=0)
+    if "budget" in model.get_params():
+        model.set_params(budget=np.inf)  # which is no limit
     parameters = repr(model.get_params())
     with torch.inference_mode(), unchanged():
         np.testing.assert_array_equal(values(model.fit(X, y), X), known[1])
@@ -217,13 +211,14 @@ def test_the_default_dtype_does_not_matter_and_nothing_is_shown_without_a_termin
 
 
 @each
-@pytest.mark.parametrize("factor", [1.0, 1e4, None], ids=["1", "10000", "heavy tail"])
+@pytest.mark.usefixtures("few_iterations")
+@pytest.mark.parametrize("factor", [1e4, None], ids=["10000", "heavy tail"])
 def test_numpy_may_raise_what_it_otherwise_ignores(cls, factor):
     """Small densities may underflow; nothing divides by zero or overflows."""
     X, y = data(cls)
     far = X + 1000 if cls is not NKNForecaster else np.arange(len(X), len(X) + 200.0)
     if is_classifier(MAKE[cls]()):
-        if factor != 1.0:
+        if factor is None:
             pytest.skip("labels have no scale")
     elif factor is None:  # a deterministic function whose logarithm is linear
         column, factor = X.reshape(len(X), -1)[:, 0], 1.0
@@ -291,22 +286,6 @@ def test_known_noise(cls, known):
 
 
 @each
-def test_data_frames(cls, known):
-    X, y = data(cls)
-    expected = known[1]
-    if cls is NKNForecaster:
-        model = MAKE[cls](random_state=0).fit(pd.Series(X), pd.Series(y))
-        np.testing.assert_allclose(values(model, pd.Series(X)), expected)
-        return
-    frame = pd.DataFrame(X, columns=["a", "b"])
-    model = MAKE[cls](random_state=0).fit(frame, pd.Series(y))
-    np.testing.assert_allclose(values(model, frame), expected)
-    assert model.feature_names_in_.tolist() == ["a", "b"]
-    with pytest.raises(ValueError, match="feature names"):
-        model.predict(frame[["b", "a"]])
-
-
-@each
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of what is kept
 def test_a_budget_that_is_used_up_at_once_leaves_what_predicts(cls):
     X, _ = data(cls)
@@ -317,7 +296,7 @@ def test_a_budget_that_is_used_up_at_once_leaves_what_predicts(cls):
 
 @each
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of what is kept
-@pytest.mark.parametrize("after", [1, 3, 12])
+@pytest.mark.parametrize("after", [1, 9])
 def test_ctrl_c_at_any_look_at_the_clock(cls, after, monkeypatch):
     """An interrupted fit predicts; without a result it raises an error and is not fitted."""
     X, y = data(cls)

@@ -3,6 +3,7 @@
 import datetime
 import decimal
 import warnings
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -87,12 +88,11 @@ if pa is not None:
     }
 
 
-@pytest.mark.parametrize("name", ["NKNRegressor", "NKNClassifier"])
-def test_columns_of_the_same_meaning_are_the_same_inputs(name):
+def test_columns_of_the_same_meaning_are_the_same_inputs():
     found = []
     for number in range(2):
         table = pd.DataFrame({kind: pair[number] for kind, pair in SAME.items()})
-        model = fitted(name, table)
+        model = fitted("NKNRegressor", table)
         found.append(pd.DataFrame(model.standardised_inputs(table), columns=model.columns_))
         assert model.predict(table.head(2)).shape == (2,)
     assert SAME.keys() - set(found[0]) == {"strings, none present"}
@@ -100,17 +100,17 @@ def test_columns_of_the_same_meaning_are_the_same_inputs(name):
 
 
 @each
-def test_all_estimators_read_sparse_and_nullable_columns(name):
-    odd = X.astype({"a": "Float64", "b": pd.SparseDtype(float)})
+def test_sparse_and_nullable_columns_give_what_an_array_gives(name):
+    odd, array = X.astype({"a": "Float64", "b": pd.SparseDtype(float)}), X.to_numpy()
     found = fitted(name, odd).predict(odd)
-    np.testing.assert_allclose(found, fitted(name, X).predict(X), rtol=1e-6)
+    np.testing.assert_allclose(found, fitted(name, array).predict(array), rtol=1e-6)
 
 
-@each
+LEVELS = pd.MultiIndex.from_tuples([("u", "a"), ("u", "b")])
+
+
 @pytest.mark.parametrize(
-    "names",
-    [[0, 1], pd.MultiIndex.from_tuples([("u", "a"), ("u", "b")]), ["a", "b"]],
-    ids=["integers", "levels", "strings"],
+    ("name", "names"), zip(MAKE, 2 * [[0, 1], LEVELS, ["a", "b"]], strict=True), ids=str
 )
 def test_columns_in_another_order_are_rejected(name, names):
     table = X.set_axis(names, axis=1)
@@ -149,8 +149,9 @@ BAD = {
 }
 
 
-@each
-@pytest.mark.parametrize("kind", BAD)
+@pytest.mark.parametrize(
+    ("name", "kind"), [*product(["NKNRegressor"], BAD), *zip(list(MAKE)[1:], BAD, strict=False)]
+)
 def test_columns_without_numbers_are_named_with_an_example(name, kind):
     table = X.assign(c=BAD[kind])
     with pytest.raises(ValueError, match=r"numbers, got 'c' \(.*, such as .*\): (make|encode)"):
@@ -162,7 +163,7 @@ def test_columns_without_numbers_are_named_with_an_example(name, kind):
         assert "c" in model.categories_
 
 
-@each
+@pytest.mark.parametrize("name", ["NKNRegressor", "DANKClassifier"])
 @pytest.mark.parametrize(
     ("change", "error", "match"),
     [

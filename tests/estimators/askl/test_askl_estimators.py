@@ -1,5 +1,4 @@
 import warnings
-from itertools import product
 
 import numpy as np
 import pytest
@@ -8,7 +7,6 @@ from sklearn.linear_model import Ridge
 
 from gpytorch_nkn.estimators import ASKLClassifier, ASKLRegressor
 
-METHODS = ("SK", "NSK", "SKL", "NSKL", "ASKL")
 SHORT = {"n_components": 60, "gamma": 0.5, "early_stopping": False, "max_iter": 5}
 
 
@@ -20,7 +18,7 @@ def regressor(method="ASKL", **options):
     return ASKLRegressor(method, **{**SHORT, "random_state": 0, **options})
 
 
-def rings(n=300, seed=0):
+def rings(n=200, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 2))
     return X, np.digitize(np.hypot(*X.T), [0.7, 1.1, 1.6])
@@ -32,18 +30,18 @@ def table(n=200, seed=0):
     return X, 50 + 20 * (np.sin(6 * X[:, 0]) + X[:, 1]) + rng.standard_normal(n)
 
 
-def test_defaults_learn_classes_and_a_function():
-    X, y = rings()
+def test_defaults_learn_classes_and_a_function(few_candidates):
+    X, y = rings(300)
     new, truth = rings(500, seed=1)
-    model = ASKLClassifier(n_components=100, random_state=0).fit(X, y)
-    assert model.score(new, truth) > 0.87
+    model = ASKLClassifier(n_components=60, random_state=0).fit(X, y)
+    assert model.score(new, truth) > 0.86
     probabilities = model.predict_proba(new)
     np.testing.assert_allclose(probabilities.sum(1), 1)
     np.testing.assert_array_equal(model.classes_[probabilities.argmax(1)], model.predict(new))
     np.testing.assert_allclose(np.log(probabilities), model.predict_log_proba(new))
-    assert np.mean(probabilities.max(1)) == pytest.approx(model.score(new, truth), abs=0.06)
-    assert len(model.validation_scores_) == 6 and model.n_iter_ >= 400  # five parts of 80 epochs
-    model = ASKLRegressor(n_components=100, random_state=0).fit(*table())
+    assert np.mean(probabilities.max(1)) == pytest.approx(model.score(new, truth), abs=0.1)
+    assert len(model.validation_scores_) == 6 and model.n_iter_ >= 160  # two parts of 80 epochs
+    model = ASKLRegressor(n_components=50, random_state=0).fit(*table())
     assert model.score(*table(300, seed=1)) > 0.97
     # minus the mean squared error of held-out rows, for targets of unit variance
     assert max(model.validation_scores_) == pytest.approx(-0.0045, abs=0.002)
@@ -51,11 +49,7 @@ def test_defaults_learn_classes_and_a_function():
 
 @pytest.mark.parametrize(
     ("method", "loss"),
-    [
-        *product(METHODS[::2], (None,)),
-        *product((*METHODS[1::2], "ASKL"), ("log_loss",)),
-        *product(("SK", "ASKL"), ("hinge",)),
-    ],
+    [("SK", None), ("NSK", "log_loss"), ("SKL", "hinge"), ("NSKL", None), ("ASKL", "log_loss")],
 )
 def test_every_method_learns_and_is_what_it_is_called(method, loss):
     if loss:
@@ -88,7 +82,7 @@ def test_predictions_are_linear_in_the_features():
 
 
 def test_a_budget_ends_a_training():
-    model = classifier(max_iter=10**6, budget=0.3).fit(*rings())
+    model = classifier(max_iter=10**6, budget=0.1).fit(*rings())
     assert 1 <= model.n_iter_ < 10**5
 
 
@@ -97,7 +91,7 @@ def test_assigned_frequencies_are_ridge_regression():
     model = ASKLRegressor("SK", n_components=20, random_state=0).fit(X, y)
     assert model.n_iter_ == 0 and len(model.validation_scores_) == 1
     X, y = rings(200)
-    trained = regressor("SK", n_components=20, weight_penalty=1e-3, max_iter=700).fit(X, y)
+    trained = regressor("SK", n_components=20, weight_penalty=1e-3, max_iter=350).fit(X, y)
     scaled = (y - y.mean()) / y.std()
     exact = Ridge(alpha=200 * 1e-3).fit(trained.features(X), scaled)
     expected = y.mean() + y.std() * exact.predict(trained.features(X))
@@ -107,12 +101,12 @@ def test_assigned_frequencies_are_ridge_regression():
 def test_rank_falls_as_the_penalty_grows():
     X, y = load_digits(return_X_y=True)
     ranks = []
-    for penalty in (1e-5, 1.5, 3.0, 9.0):
-        model = classifier(weight_penalty=penalty).fit(X[:200, ::2], y[:200])
+    for penalty in (1e-5, 2.0, 9.0):
+        model = classifier(weight_penalty=penalty).fit(X[:150, ::2], y[:150])
         ranks.append(model.rank_)
         values = np.linalg.svd(model.feature_coef_, compute_uv=False)
         np.testing.assert_allclose(model.singular_values_, values, rtol=1e-5, atol=1e-6)
-    assert ranks == sorted(ranks, reverse=True) and len(set(ranks)) == 4
+    assert ranks == sorted(ranks, reverse=True) and len(set(ranks)) == 3
     assert ranks[0] >= 9 and ranks[-1] == 0
 
 
@@ -130,7 +124,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize(("make", "data"), [(classifier, rings), (regressor, table)])
 def test_every_option_has_an_effect(make, data):
-    X, y = data(100)
+    X, y = data(60)
 
     def values(**options):
         model = make(**options).fit(X, y)
@@ -191,7 +185,7 @@ def test_several_targets_are_learned_together():
 
 
 def test_units_of_targets_and_columns_do_not_matter():
-    X, y = table()
+    X, y = table(80)
     plain = regressor().fit(X, y).predict(X)
     for scale, shift, rtol in ((1e6, -3.0, 1e-4), (1.0, 1e7, 1e-3), (1e-300, 0.0, 1e-3)):
         other = regressor().fit(scale * X + shift, 1e-3 * y + 5).predict(scale * X + shift)

@@ -72,7 +72,7 @@ def test_columns_count_by_their_relevance():
     assert few.scaling == "standard" and (few.weight == 1).all()
 
 
-def test_the_scaling_is_chosen():
+def test_the_scaling_is_chosen(few_candidates):
     rng = np.random.default_rng(0)
     pixels = rng.normal(size=(300, 30)) * np.repeat([1.0, 0.01], [3, 27])
     y = np.sin(2 * pixels[:, :1]) * pixels[:, 1:2]

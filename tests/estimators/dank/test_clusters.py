@@ -25,8 +25,7 @@ def groups(X):
     return lambda new: np.argmin(np.linalg.norm(new[:, None] - means, axis=-1), axis=1)
 
 
-@pytest.mark.parametrize("n_clusters", [1, 3])
-@pytest.mark.parametrize("classes", [2, 3, 0])
+@pytest.mark.parametrize(("classes", "n_clusters"), [(2, 1), (3, 3), (0, 1), (0, 3)])
 def test_svm_is_that_of_the_learned_kernel(classes, n_clusters):
     X, y = rows()
     new, _ = rows(60, seed=1)
@@ -50,8 +49,8 @@ def test_svm_is_that_of_the_learned_kernel(classes, n_clusters):
 
 @pytest.mark.parametrize("n_clusters", [2, 3])
 def test_clusters_may_lack_classes(n_clusters):
-    X, _ = rows()
-    labels = np.arange(90) % 3  # one in each group
+    X, _ = rows(60)
+    labels = np.arange(60) % 3  # one in each group
     options = {**OPTIONS, "n_clusters": n_clusters, "eta": "cv", "relevance": None}
     model, exact = DANKClassifier(**options).fit(X, labels), SVC(C=3.0, gamma=1.0).fit(X, labels)
     assert len(model.cv_results_) == 6 and model.score(X, labels) == 1.0
@@ -84,12 +83,11 @@ def test_factors_are_inside_clusters_only_and_the_kernel_is_semi_definite(eta):
     np.testing.assert_allclose(alone, model.predict(new)[[0, 7, 59]], atol=1e-10)
 
 
-@pytest.mark.parametrize("eta", [np.inf, "cv"])
-def test_support_vectors_of_clusters_stand_for_all_rows(eta, monkeypatch):
+def test_support_vectors_of_clusters_stand_for_all_rows(monkeypatch):
     X, y = rows(450)
     labels = np.digitize(y, [-0.6, 0.0])  # the first class is rare
     monkeypatch.setattr(clusters, "_DENSE", 400)
-    options = {**OPTIONS, "eta": eta, "relevance": None}
+    options = {**OPTIONS, "eta": np.inf, "relevance": None}
     with parallel_config("threading", n_jobs=2):
         model = DANKClassifier(**options).fit(X, labels)
     again = DANKClassifier(**options).fit(X, labels)
@@ -97,7 +95,6 @@ def test_support_vectors_of_clusters_stand_for_all_rows(eta, monkeypatch):
     assert len(model._kernel.rows) == 450 and set(model.classes_) == {0, 1, 2}
     exact = SVC(C=3.0, gamma=1.0).fit(X, labels)
     assert np.mean(model.predict(X) == exact.predict(X)) > 0.95
-    assert (len(model.cv_results_) == 6) == (eta == "cv")
 
 
 def test_equal_rows_make_fewer_clusters():

@@ -78,7 +78,7 @@ NO_SEARCH = {"eta": 0.1, "relevance": None}
 
 
 @pytest.mark.usefixtures("few_paths")
-@pytest.mark.parametrize(("count", "options"), [(2, {}), (2, NO_SEARCH), (3, {}), (11, NO_SEARCH)])
+@pytest.mark.parametrize(("count", "options"), [(2, {}), (3, NO_SEARCH), (11, NO_SEARCH)])
 def test_few_rows(count, options):
     inputs = X[:count]
     for labels in (np.arange(count) % 2, np.arange(count), np.r_[0, np.ones(count - 1)]):
@@ -92,7 +92,7 @@ def test_few_rows(count, options):
         fitted(DANKRegressor, X[:1])
 
 
-@pytest.mark.usefixtures("few_paths")
+@pytest.mark.usefixtures("few_paths", "few_candidates")
 @pytest.mark.parametrize("estimator", BOTH)
 def test_columns_that_are_constant_and_a_shift_change_nothing(estimator):
     wide = np.c_[X + 1e8, np.full(60, 1e3)]

@@ -15,8 +15,6 @@ from gpytorch_nkn.estimators.dank.dual import (
 )
 from gpytorch_nkn.estimators.dank.svm import solve_svms
 
-KINDS = ["two", "three", "regression"]
-
 
 def make_problem(kind, eta=0.5, count=40):
     rng = np.random.default_rng(0)
@@ -54,7 +52,7 @@ def test_factor_is_the_minimiser_among_positive_semi_definite_matrices():
     np.testing.assert_allclose(general.fun, best, rtol=2e-3)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["two", "three", "regression"])
 def test_value_and_gradient(kind):
     problem = make_problem(kind)
     rng = np.random.default_rng(1)
@@ -69,8 +67,10 @@ def test_value_and_gradient(kind):
         np.testing.assert_allclose(found.gradient @ direction, (ahead - behind) / 2e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("eta", [10.0, 0.5, 0.02])
+@pytest.mark.parametrize(
+    ("kind", "eta"),
+    [("two", 10.0), ("two", 0.02), ("three", 0.02), ("three", 0.5), ("regression", 0.02)],
+)
 def test_maximum_is_that_of_a_general_solver(kind, eta):
     problem = make_problem(kind, eta, count=16)
     start, _ = solve_svms(problem.gram, problem.blocks)
@@ -95,10 +95,9 @@ def test_maximum_is_that_of_a_general_solver(kind, eta):
     np.testing.assert_allclose(point.value, -general.fun, rtol=2e-5)
 
 
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("size, scale", [(2, 1.0), (7, 1.0), (30, 0.2), (30, 20.0)])
-def test_projection_is_the_nearest_feasible_point(seed, size, scale):
-    rng = np.random.default_rng(seed)
+def test_projection_is_the_nearest_feasible_point(size, scale):
+    rng = np.random.default_rng(size)
     signs = np.where(rng.random(size) < 0.4, 1.0, -1.0)
     point, upper = scale * rng.normal(size=size), rng.uniform(0.1, 2.0, size)
     projected = project_box_hyperplane(point, signs, upper)

@@ -38,8 +38,9 @@ def drawn(n, seed=0):
     return X, exposure, rng.poisson(exposure * rate).astype(float), rate
 
 
-@pytest.mark.parametrize("excess", [0.0, 1.5])
-@pytest.mark.parametrize(("mean", "std"), [(-3.0, 0.5), (1.0, 0.1), (3.0, 1.0), (5.0, 0.6)])
+@pytest.mark.parametrize(
+    ("mean", "std", "excess"), [(-3.0, 0.5, 1.5), (1.0, 0.1, 0.0), (3.0, 1.0, 0.0), (5.0, 0.6, 1.5)]
+)
 def test_mixture_is_the_sum_over_latent_values(mean, std, excess):
     weights, means, stds = np.array([0.3, 0.7]), np.array([mean, mean + 0.3]), [std, 0.7 * std]
     counts = np.array([0.0, 1.0, 2.0, 7.0, 40.0, 200.0])
@@ -129,10 +130,10 @@ def test_posterior_of_one_column_is_close_to_sampling():
     with torch.no_grad():
         prior = gp.mean_module(x), gp.covar_module(x).to_dense() + 1e-8 * torch.eye(8)
     torch.manual_seed(0)
-    draws = torch.distributions.MultivariateNormal(*prior).sample((400_000,)).numpy()
+    draws = torch.distributions.MultivariateNormal(*prior).sample((100_000,)).numpy()
     logs = poisson.logpmf(y, np.exp(draws)).sum(1)
     weights = np.exp(logs - logsumexp(logs))
-    assert 1 / (weights**2).sum() > 1000
+    assert 1 / (weights**2).sum() > 300
     mean = weights @ np.exp(draws)
     std = np.sqrt(weights @ np.exp(draws) ** 2 - mean**2)
     found = model.predict(X, return_std=True, observation_noise=False)
@@ -142,7 +143,7 @@ def test_posterior_of_one_column_is_close_to_sampling():
 
 def test_more_dispersed_counts_have_wider_intervals():
     rng = np.random.default_rng(0)
-    X = rng.uniform(size=(300, 1))
+    X = rng.uniform(size=(200, 1))
     y = rng.negative_binomial(1, 1 / (1 + 4 * np.exp(X[:, 0]))).astype(float)
     wide = counter("negative_binomial").fit(X, y)
     assert 0.6 < wide.model_.observations.dispersion.item() < 1.6
@@ -151,9 +152,14 @@ def test_more_dispersed_counts_have_wider_intervals():
     assert wide.held_out_log_density_ > counter().fit(X, y).held_out_log_density_ + 0.2
 
 
-@COUNTS
 @pytest.mark.parametrize(
-    "y", [np.zeros(12), np.full(12, 3.0), np.r_[np.zeros(11), 1e6], np.array([0.0, 2.0, 5.0])]
+    ("likelihood", "y"),
+    [
+        ("poisson", np.zeros(12)),
+        ("negative_binomial", np.full(12, 3.0)),
+        ("negative_binomial", np.r_[np.zeros(11), 1e6]),
+        ("poisson", np.array([0.0, 2.0, 5.0])),
+    ],
 )
 def test_odd_counts_have_sound_predictions(likelihood, y):
     X = np.linspace(0, 1, len(y))[:, None].astype(np.float32)
@@ -169,13 +175,12 @@ def test_odd_counts_have_sound_predictions(likelihood, y):
         assert (mean < 0.5).all() and (high <= 2).all()
 
 
-@COUNTS
-def test_tables_with_gaps_and_categories_copies_and_reports(likelihood):
+def test_tables_with_gaps_and_categories_copies_and_reports(few_iterations):
     X, exposure, y, _ = drawn(60)
     frame = pd.DataFrame(X, columns=["age", "speed"])
     frame["kind"] = pd.Categorical(np.where(X[:, 0] > 0, "new", "old"))
     frame.loc[3, "age"], frame.loc[4, "kind"] = np.nan, None
-    model = counter(likelihood).fit(frame, y, exposure=pd.Series(exposure))
+    model = counter("negative_binomial").fit(frame, y, exposure=pd.Series(exposure))
     assert model.incomplete_rows_ == {"noisy": 0, "imputed": 2, "omitted": 0}
     expected = model.predict(frame, return_std=True, exposure=exposure)
     again = clone(model).fit(frame, y, exposure=exposure)
@@ -185,8 +190,7 @@ def test_tables_with_gaps_and_categories_copies_and_reports(likelihood):
     shown = effects(model, samples=64)
     assert shown.scale == "logarithm of the rate" and len(set(shown.names)) == 3
     excess = model.model_.observations.dispersion.item()
-    stated = f"has the variance m + {excess:.3g} m" if excess else "has the variance m."
-    assert stated in str(report(model, progress=False))
+    assert f"has the variance m + {excess:.3g} m" in str(report(model, progress=False))
 
 
 def test_sentences_of_a_report_state_changes_of_the_rate():
@@ -196,6 +200,7 @@ def test_sentences_of_a_report_state_changes_of_the_rate():
     effect = next(one for one in found.main if one.columns == (1,))
     change = np.exp(effect.mean[-1] - effect.mean[0])
     text = str(report(model, progress=False))
+    assert "has the variance m." in text
     (stated,) = re.findall(r"As x1 goes .*, the prediction rises by a factor of ([\d.]+\d)", text)
     assert float(stated) == pytest.approx(change, rel=0.1)
     ends = np.median(X, axis=0).repeat(2).reshape(2, 2).T
@@ -204,9 +209,9 @@ def test_sentences_of_a_report_state_changes_of_the_rate():
     assert rates[1] / rates[0] == pytest.approx(change, rel=0.5)
 
 
-@pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial", "student_t"])
-def test_caller_in_inference_mode_and_frozen_kernels(likelihood):
-    X, _, y, _ = drawn(30)
+@pytest.mark.parametrize("likelihood", ["negative_binomial", "student_t"])
+def test_caller_in_inference_mode_and_frozen_kernels(likelihood, few_iterations):
+    X, _, y, _ = drawn(20)
     kernel = ScaleKernel(RBFKernel())
     kernel.base_kernel.raw_lengthscale.requires_grad_(False)
     with unchanged(), torch.inference_mode():
@@ -219,7 +224,7 @@ def test_caller_in_inference_mode_and_frozen_kernels(likelihood):
 
 
 def test_large_counts_determine_their_rates():
-    X, _, y, _ = drawn(30)
+    X, _, y, _ = drawn(15)
     counts = np.round(1e9 * (1 + y) / (1 + y.max()))
     np.testing.assert_allclose(counter().fit(X, counts).predict(X), counts, rtol=0.01)
 
@@ -264,7 +269,7 @@ def test_wrong_counts_exposures_and_options_are_named(options, y, exposure, mess
         ("leave it out", {"num_inducing": 9}, {}),
     ],
 )
-def test_advice_on_counts_works(words, wrong, right):
+def test_advice_on_counts_works(words, wrong, right, few_iterations):
     def fit(y=1.0, exposure=None, **options):
         given = np.array([0.0, 2.0, y, 4.0, 1.0])
         return counter(**options).fit(np.arange(5.0)[:, None], given, exposure=exposure)

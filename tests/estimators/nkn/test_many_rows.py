@@ -14,6 +14,7 @@ from gpytorch_nkn.fit import FlatParameters, Recipe, Rows
 from gpytorch_nkn.models import SparseNKNGP
 
 SHORT = Recipe(adam_steps=0, lbfgs_iterations=9)
+SMALL = {"_NEIGHBOURS": 50, "_BLOCKS": 6, "_BLOCK_ROWS": 60, "_ITERATIONS": 12}
 
 
 def rough_table(n, seed=0, noise=0.1, waves=60):
@@ -33,14 +34,14 @@ def regressor(**options):
 def small_pieces():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sparse_predictor, "_CHUNK", 230)
-        for name, value in (("_BLOCKS", 6), ("_BLOCK_ROWS", 60), ("_ITERATIONS", 12)):
+        for name, value in SMALL.items():
             patch.setattr(sparse_predictor, name, value)
         yield
 
 
 @pytest.fixture(scope="module")
 def fitted(small_pieces):
-    return regressor().fit(*rough_table(900))
+    return regressor().fit(*rough_table(500))
 
 
 def test_neighbours_say_what_inducing_points_leave_out(fitted):
@@ -67,7 +68,7 @@ def test_joint_predictions_agree_with_single_ones(fitted):
 
 def test_conditional_is_that_of_all_rows_where_all_are_neighbours():
     rng = np.random.default_rng(0)
-    x, y = torch.from_numpy(rng.normal(size=(60, 2))), torch.from_numpy(rng.normal(size=60))
+    x, y = torch.from_numpy(rng.normal(size=(40, 2))), torch.from_numpy(rng.normal(size=40))
     rows = Rows(x, y)
     sparse = SparsePredictor(untrained_model("rbf", rows), x[:5], 0)
     local = LocalPredictor(sparse, rows, seed=0)
@@ -143,7 +144,7 @@ def test_nothing_is_trained_after_ctrl_c(skewed, monkeypatch):
         return evaluate(flat)
 
     monkeypatch.setattr(FlatParameters, "evaluate", interrupted)
-    X, y = rough_table(900, waves=6)
+    X, y = rough_table(400, waves=6)
     if skewed:  # the transform is chosen first
         with pytest.raises(KeyboardInterrupt):
             regressor().fit(X, np.exp(y))

@@ -42,9 +42,9 @@ def tabular():
 
 
 def test_a_function_is_learned_and_the_intervals_cover():
-    X, y = table(120)
+    X, y = table(90)
     new, truth = table(300, seed=1)
-    recipe = Recipe(adam_steps=0, lbfgs_iterations=40)
+    recipe = Recipe(adam_steps=0, lbfgs_iterations=25)
     model = regressor(recipe=recipe).fit(X, y)
     mean, std = model.predict(new, return_std=True)
     assert np.sqrt(np.mean((mean - truth) ** 2)) < 0.13

@@ -3,6 +3,7 @@ import pandas as pd
 import pytest
 
 from gpytorch_nkn.estimators import NKNRegressor
+from gpytorch_nkn.estimators.nkn import sparse_predictor
 from gpytorch_nkn.estimators.nkn.ensemble import NoiseScale
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.interpretation import report
@@ -63,7 +64,8 @@ def test_one_noise_stays_one():
 
 
 def test_categories_and_inducing_points(monkeypatch):
-    monkeypatch.setattr("gpytorch_nkn.estimators.nkn.sparse_predictor._ITERATIONS", 3)
+    for name, value in (("_ITERATIONS", 3), ("_BLOCKS", 4), ("_NEIGHBOURS", 40)):
+        monkeypatch.setattr(sparse_predictor, name, value)
     X, y, _ = table(130, slope=3.0)
     frame = pd.DataFrame(X, columns=["a", "b"])
     frame["kind"] = np.where(np.arange(len(y)) % 2, "u", "v")

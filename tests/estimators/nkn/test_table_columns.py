@@ -114,12 +114,12 @@ def test_tables_of_categories_alone():
 
 def test_inducing_points_are_rows_with_their_categories(monkeypatch):
     """Few of them, so that neighbours predict what is left, and enough."""
-    monkeypatch.setattr(sparse_predictor, "_ITERATIONS", 3)
-    monkeypatch.setattr(sparse_predictor, "_BLOCKS", 4)
-    X, y = table(200)
+    for name, value in (("_ITERATIONS", 3), ("_BLOCKS", 4), ("_NEIGHBOURS", 40)):
+        monkeypatch.setattr(sparse_predictor, name, value)
+    X, y = table(160)
     new, target = table(100, seed=1)
     errors = []
-    for options in ({}, {"num_inducing": 6}, {"num_inducing": 40}):
+    for options in ({}, {"num_inducing": 6}, {"num_inducing": 32}):
         model = regressor("rbf", recipe=SHORT, **options).fit(X, y)
         mean, std = model.predict(new, return_std=True)
         assert np.mean(np.abs(mean - target) < 2 * std) > 0.8

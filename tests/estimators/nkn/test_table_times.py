@@ -46,7 +46,7 @@ def test_dates_and_durations_are_days(column):
     np.testing.assert_allclose(later, days[-5:])
 
 
-def test_effects_and_reports_show_dates(tmp_path):
+def test_effects_and_reports_show_dates(tmp_path, few_iterations):
     X = pd.DataFrame({"when": DATES, "a": np.cos(DAYS)})
     model = regressor().fit(X, np.sin(DAYS / 40) * X["a"])
     when = next(effect for effect in effects(model, samples=64).main if effect.label == "when")
@@ -94,12 +94,13 @@ def test_times_that_changed_are_rejected():
         (["None", *map(str, DAYS[1:])], "most of its strings are numbers, and 'None' is not"),
         ([f"id{number}" for number in range(40)], "nearly all of its strings differ.*'id0'"),
         (DATES.dt.date.astype(str), "its strings are dates such as '2020-"),
-        (DATES.dt.strftime("%d.%m.%Y"), "its strings are dates such as"),
         (["unknown", *DATES.dt.strftime("%d/%m/%Y")[1:]], "its strings are dates such as"),
         (["1 May 2020", *DATES.dt.strftime("%Y-%m-%d")[1:]], "its strings are dates such as"),
     ],
 )
-def test_strings_that_are_hardly_categories_are_named_and_the_advice_works(strings, message):
+def test_strings_that_are_hardly_categories_are_named_and_the_advice_works(
+    strings, message, few_iterations
+):
     X = pd.DataFrame({"a": DAYS, "text": pd.Series(strings, dtype=object)})
     with pytest.warns(UserWarning, match=message) as caught:
         regressor().fit(X, np.sin(DAYS / 40))

@@ -20,10 +20,9 @@ TRANSFORMS = {
 }
 
 
-@pytest.mark.parametrize("is_long", [False, True])
 @pytest.mark.parametrize(
-    ("transform", "line"),
-    list(zip([Transform(), *TRANSFORMS], [False, True, True, False], strict=True)),
+    ("transform", "line", "is_long"),
+    list(zip([Transform(), *TRANSFORMS], [0, 1, 1, 0], [0, 1, 0, 1], strict=True)),
 )
 def test_rolling_forecasts_match_processes_that_know_the_past_only(
     transform, line, is_long, monkeypatch

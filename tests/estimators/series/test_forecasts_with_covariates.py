@@ -8,6 +8,7 @@ import pytest
 from gpytorch.kernels import RBFKernel
 
 from gpytorch_nkn.estimators import NKNForecaster
+from gpytorch_nkn.estimators.series.candidates import QUALITIES
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
@@ -19,7 +20,7 @@ PAST, AHEAD = slice(120), slice(120, 132)
 
 def forecaster(**options):
     """With one candidate: effects are the same for every transform."""
-    options = {"quality": "fast", "transform": "identity", "outliers": "keep", **options}
+    options = {"quality": "fast", "transform": "identity", "outliers": "keep", **QUICK, **options}
     return NKNForecaster(**{"random_state": 0, **options})
 
 
@@ -41,6 +42,13 @@ def known(seed=1):
         },
         MONTHS,
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_structure():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(QUALITIES, "fast", QUALITIES["fast"][:1])
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +116,7 @@ def test_the_order_of_columns_and_rows_does_not_matter(data, fitted):
 
 def test_an_update_forecasts_from_all_rows(data):
     frame, y = data
-    whole = forecaster(**QUICK).fit(y[:100], covariates=frame)
+    whole = forecaster().fit(y[:100], covariates=frame)
     parts = deepcopy(whole)
     whole.update(y[90:110], covariates=frame[90:110])
     parts.update(y[100:105], covariates=frame).update(y[105:110], covariates=frame)
@@ -119,12 +127,12 @@ def test_an_update_forecasts_from_all_rows(data):
     np.testing.assert_array_equal(whole.observed_covariates_, frame[:110])
 
 
-def test_windows_know_their_covariates(data, one_structure):
+def test_windows_know_their_covariates(data):
     frame, y = data
     options = {"horizon": 6, "windows": 2, "covariates": frame}
-    found = forecaster(**QUICK).cross_validation(y, **options)
+    found = forecaster().cross_validation(y, **options)
     assert np.abs(found["median"] - found["y"]).mean() < 1.2
-    first = forecaster(horizon=6, **QUICK).fit(y[:120], covariates=frame)
+    first = forecaster(horizon=6).fit(y[:120], covariates=frame)
     np.testing.assert_allclose(
         found["median"][:6], first.predict(MONTHS[120:126], covariates=frame), rtol=1e-6
     )
@@ -143,7 +151,7 @@ def test_one_candidate_does_without_covariates():
 def test_learned_networks_take_covariates(data):
     frame, y = data
     y = y + 5 * frame["price"]
-    short = {"restarts": 1, **QUICK}
+    short = {"restarts": 1}
     model = forecaster(structure="time_series", **short).fit(y[PAST], covariates=frame)
     alone = forecaster(structure="time_series", **short).fit(y[PAST])
     assert error(model, y, covariates=frame) < 0.7 * error(alone, y)
@@ -166,6 +174,6 @@ def test_what_is_lacking_is_named(data, fitted):
         fitted.update(y[AHEAD])
     with pytest.raises(ValueError, match="1 of 13 dates have none, the first 2011-01-01"):
         fitted.forecast(13, covariates=frame)
-    alone = forecaster(**QUICK).fit(y[PAST])
+    alone = forecaster().fit(y[PAST])
     with pytest.raises(ValueError, match="The fit had no covariates: pass them to fit"):
         alone.forecast(12, covariates=frame)

@@ -6,6 +6,7 @@ import torch
 
 from gpytorch_nkn.estimators import NKNForecaster, forecast_many
 from gpytorch_nkn.estimators.series import many_series
+from gpytorch_nkn.estimators.series.candidates import QUALITIES
 from gpytorch_nkn.fit import Recipe
 
 QUICK = {
@@ -24,6 +25,14 @@ def series(name, values, times=MONTHS):
 def wave(phase, n=36):
     rng = np.random.default_rng(phase)
     return 9 + np.sin(2 * np.pi * np.arange(n) / 12 + phase) + 0.1 * rng.standard_normal(n)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_structure():
+    """Of few rows, for speed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(QUALITIES, "fast", ("damped",))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -109,17 +118,18 @@ def test_a_failure_leaves_the_others_alone(frame, expected):
     }
     parts = [series(name, values) for name, values in bad.items()]
     parts.append(series("no date", [1.0, 2.0, 4.0, 3.0], MONTHS[:4].where([True] * 3 + [False])))
+    parts += 2 * [series("twice", [1.0, 2.0, 3.0])]
     with pytest.warns(
-        UserWarning, match="5 of 8 series have no forecast.*'two points': ValueError"
+        UserWarning, match="6 of 9 series have no forecast.*'two points': ValueError"
     ):
         found, failures = forecast_many(pd.concat([*parts, frame]), 6, **QUICK)
-    assert failures["unique_id"].tolist() == [*bad, "no date"]
-    for reason, word in zip(
-        failures["reason"], ("got 2", "got 1", "got 0", "infinite", "NaT"), strict=True
-    ):
+    assert failures["unique_id"].tolist() == [*bad, "no date", "twice"]
+    repeated = "3 rows repeat a time of the series, the first 2015-01-01"
+    words = ("got 2", "got 1", "got 0", "infinite", "NaT", repeated)
+    for reason, word in zip(failures["reason"], words, strict=True):
         assert word in reason
     failed = found["unique_id"].isin(failures["unique_id"])
-    assert len(found) == 8 * 6 and found.loc[failed, "NKN":].isna().all(axis=None)
+    assert len(found) == 9 * 6 and found.loc[failed, "NKN":].isna().all(axis=None)
     assert found.loc[found["unique_id"] == "two points", "ds"].iloc[0] == MONTHS[2]
     pd.testing.assert_frame_equal(found[~failed].reset_index(drop=True), expected)
 
@@ -149,9 +159,7 @@ def test_covariates_are_found_by_series_and_time():
             "price": price[::-1].ravel(),
         }
     )
-    found, failures = forecast_many(
-        pd.concat(parts), 4, future=future, quality="fast", transform="identity"
-    )
+    found, failures = forecast_many(pd.concat(parts), 4, future=future, **QUICK | {"recipe": None})
     assert failures.empty
     season = 9 + np.sin(2 * np.pi * np.arange(36, 40) / 12 + 1)
     truth = np.concatenate([season + 3 * price[0, 36:], season - 3 * price[1, 36:]])
@@ -234,13 +242,3 @@ def test_what_makes_no_sense_is_rejected_before_anything_runs(
     data = frame if change is None else change(frame)
     with pytest.raises(error, match=message):
         forecast_many(data, **{"horizon": 6, **options})
-
-
-def test_a_series_with_a_repeated_time_fails_alone(frame, expected):
-    twice = pd.concat([frame, frame[frame["unique_id"] == "tea"].head(3)])
-    with pytest.warns(UserWarning, match="1 of 3 series"):
-        found, failures = forecast_many(twice, 6, **QUICK)
-    assert failures["unique_id"].tolist() == ["tea"]
-    assert "3 rows repeat a time of the series, the first 2015-01-01" in failures["reason"][0]
-    assert found["NKN"].isna().tolist() == [True] * 6 + [False] * 12
-    pd.testing.assert_frame_equal(found[6:], expected[6:], rtol=1e-6)

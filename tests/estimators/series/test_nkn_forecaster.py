@@ -10,7 +10,6 @@ import pytest
 import torch
 from gpytorch.kernels import LinearKernel, RBFKernel
 from matplotlib.figure import Figure
-from scipy.integrate import cumulative_trapezoid, trapezoid
 from scipy.stats import norm
 
 from gpytorch_nkn.estimators import NKNForecaster
@@ -49,11 +48,12 @@ def plain(**options):
 @pytest.fixture(scope="module")
 def fitted():
     time, y = seasonal_series()
-    return NKNForecaster(seasons=12, recipe=QUICK, random_state=0).fit(time[:60], y[:60])
+    options = {"outliers": "keep", "recipe": QUICK, "random_state": 0}
+    return NKNForecaster(seasons=12, **options).fit(time[:60], y[:60])
 
 
 @pytest.mark.parametrize("structure", ["auto", "time_series"])
-def test_trend_and_season_are_extrapolated(structure):
+def test_trend_and_season_are_extrapolated(structure, one_structure):
     time, y = seasonal_series()
     options = {"seasons": 12, "restarts": 1, "recipe": None}
     model = plain(quality="default", structure=structure, **options)
@@ -72,38 +72,6 @@ def test_a_random_walk_is_continued_from_its_end():
     # the variance of a random walk grows in proportion to the horizon
     assert 2.0 < (upper - lower)[-1] / (upper - lower)[0] < 4.5
     assert 0.7 < (upper - lower)[0] / (2 * 1.96) < 1.4
-
-
-def test_what_is_said_of_an_observation_agrees(fitted):
-    x = np.array([66.0])
-    (median,), (std,) = fitted.predict(x, return_std=True)
-    lowest, highest = fitted.predict_quantiles(x, [1e-13, 1 - 1e-13])[0]
-    values = np.linspace(lowest, highest, 40_001)
-    density = np.exp(fitted.log_predictive_density(np.repeat(x, values.size), values))
-    assert trapezoid(density, values) == pytest.approx(1, rel=1e-4)
-    mean = trapezoid(values * density, values)
-    assert trapezoid((values - mean) ** 2 * density, values) == pytest.approx(std**2, rel=3e-3)
-    cumulative = cumulative_trapezoid(density, values, initial=0)
-    lower, upper = (end[0] for end in fitted.predict_interval(x, level=0.9))
-    quantiles = fitted.predict_quantiles(x, [0.05, 0.5, 0.95])[0]
-    np.testing.assert_allclose(quantiles, [lower, median, upper])
-    np.testing.assert_allclose(
-        np.interp(quantiles, values, cumulative), [0.05, 0.5, 0.95], atol=1e-3
-    )
-
-
-def test_one_candidate_has_the_moments_of_its_gaussian_process(one_sum):
-    time, y = seasonal_series()
-    model = plain(seasons=12).fit(time[:60], y[:60])
-    x = np.array([61.0, 70.0])
-    mean, std = model.predict(x, return_std=True)
-    scaled = torch.tensor(model.standardised_time(x)).unsqueeze(-1)
-    with torch.no_grad():
-        predictive = model.model_.likelihood(model.model_(scaled))
-    np.testing.assert_allclose(mean, model.y_offset_ + model.y_scale_ * predictive.mean.numpy())
-    scale = model.y_scale_ * model.members_[0].calibration
-    np.testing.assert_allclose(std, scale * predictive.stddev.numpy(), rtol=1e-6)
-    assert len(model.members_) == 1 and model.transform_.is_identity
 
 
 def test_all_candidates_are_listed(fitted):
@@ -133,7 +101,7 @@ def test_candidates_that_are_far_behind_do_not_stretch_intervals():
 def test_processes_give_what_one_gives():
     time, y = seasonal_series(40)
     recipe = Recipe(adam_steps=0, lbfgs_iterations=2)
-    options = {"quality": "default", "seasons": 12, "recipe": recipe}
+    options = {"seasons": 12, "recipe": recipe}
     one = plain(**options).fit(time, y)
     with joblib.parallel_config("multiprocessing"):  # whose processes have torch from the start
         two = plain(n_jobs=2, **options).fit(time, y)
@@ -159,7 +127,7 @@ def test_logarithms_give_log_normal_forecasts(one_sum):
     np.testing.assert_allclose(logged.log_predictive_density(x, target), expected, rtol=1e-6)
 
 
-def test_shares_stay_between_their_bounds():
+def test_shares_stay_between_their_bounds(one_structure):
     rng = np.random.default_rng(0)
     time = np.arange(60.0)
     shares = 100 / (1 + np.exp(-rng.standard_normal(60).cumsum() / 2 - 1))
@@ -188,21 +156,17 @@ def demand(chance, n=96):
 MONTHS_OF_DEMAND = pd.period_range("2010-01", periods=120, freq="M")
 
 
-@pytest.fixture(scope="module")
-def intermittent():
-    return forecaster(recipe=QUICK).fit(demand(0.3))
-
-
-@pytest.mark.parametrize("chance", [0.07, 0.3, 0.6])
+@pytest.mark.parametrize("chance", [0.07, 0.6])
 def test_the_probability_of_zero_is_that_of_the_demand(chance, one_structure):
     series = demand(chance)
-    model = forecaster(recipe=QUICK).fit(series)
+    model = forecaster(recipe=QUICK, outliers="keep").fit(series)
     none = model.predict_distribution(MONTHS_OF_DEMAND[96:102]).below(np.zeros(6))
     assert np.abs(none - (series == 0).mean()).max() < 0.17
     assert ((model.predict(MONTHS_OF_DEMAND[96:102]) > 0) == (chance > 0.5)).all()
 
 
-def test_forecasts_of_counts_are_whole_numbers(intermittent):
+def test_forecasts_of_counts_are_whole_numbers(one_structure):
+    intermittent = forecaster(recipe=QUICK, outliers="keep").fit(demand(0.3))
     ahead = MONTHS_OF_DEMAND[96:102]
     assert set(intermittent.scores_["transform"]) == {"sqrt", "probit"}
     said = intermittent.predict_distribution(ahead)
@@ -234,11 +198,8 @@ def test_forecasts_of_counts_are_whole_numbers(intermittent):
 
 HARD = {
     "two that are not zero": lambda y: y.where(y.index.isin(y.index[[9, 40]]), 0.0).clip(upper=1),
-    "not sold at first": lambda y: y.where(y.index >= y.index[30], 0.0),
-    "no longer sold": lambda y: y.where(y.index < y.index[40], 0.0),
+    "no longer sold": lambda y: y.where(y.index < y.index[40], 0.0).astype(int),
     "one huge value": lambda y: y.where(y.index != y.index[20], 1e7),
-    "gaps": lambda y: y.where(np.arange(60) % 7 > 0),
-    "integers": lambda y: y.astype(int),
 }
 
 
@@ -253,7 +214,7 @@ def test_forecasts_of_unusual_counts_are_sound(case, one_structure):
     assert found["median"].max() <= 4 and found["hi-95"].max() <= (1e7 if "huge" in case else 12)
 
 
-def test_whole_numbers_above_a_lower_bound_count_from_it():
+def test_whole_numbers_above_a_lower_bound_count_from_it(one_structure):
     series = demand(0.4, 60) - 3.0
     model = forecaster(recipe=QUICK, bounds=(-3, None)).fit(series)
     assert "probit" in set(model.scores_["transform"])
@@ -287,16 +248,17 @@ def by_month():
     return plain().fit(monthly(name="sales"))
 
 
-def test_a_pandas_series_brings_its_times_along(by_month):
+def test_a_pandas_series_brings_its_times_along(one_structure):
     series = monthly(name="sales")
-    pd.testing.assert_series_equal(by_month.observed_, series)
+    model = plain().fit(series)
+    pd.testing.assert_series_equal(model.observed_, series)
     for other in (
         plain().fit(series.index, series.to_numpy()),
         plain().fit(series.to_timestamp()),
         plain().fit(series.to_frame()),
         plain().fit(series.sample(frac=1, random_state=0)),
     ):
-        np.testing.assert_allclose(other.forecast(3), by_month.forecast(3), rtol=1e-2)
+        np.testing.assert_allclose(other.forecast(3), model.forecast(3), rtol=1e-2)
 
 
 def test_only_targets_that_are_matched_by_position_give_a_warning_of_order():
@@ -311,7 +273,7 @@ def test_only_targets_that_are_matched_by_position_give_a_warning_of_order():
         model.fit(numbers, numbers[::-1])
 
 
-def test_missing_values_of_a_pandas_series_are_gaps():
+def test_missing_values_of_a_pandas_series_are_gaps(one_structure):
     series = monthly()
     series.iloc[[5, 30, 71]] = np.nan
     model = plain().fit(series)
@@ -322,7 +284,7 @@ def test_missing_values_of_a_pandas_series_are_gaps():
     assert len(model.observed_) == 69
 
 
-def test_forecast_is_a_table_of_quantiles(by_month):
+def test_forecast_is_a_table_of_quantiles(by_month, one_structure):
     table = by_month.forecast()
     assert list(table) == ["median", "lo-80", "hi-80", "lo-95", "hi-95"]
     assert table.index.equals(pd.period_range("2021-01", periods=12, freq="M"))
@@ -392,7 +354,7 @@ def test_an_update_forecasts_from_all_observations(one_sum, is_noisy):
     assert (found < 1.0001 * std.numpy()).all() and found[0] > 0.9999 * float(std[0])
 
 
-def test_an_update_revises_what_was_observed():
+def test_an_update_revises_what_was_observed(one_structure):
     series = monthly()
     revised = series[-3:] + 5
     model = plain().fit(series).update(revised)
@@ -401,7 +363,7 @@ def test_an_update_revises_what_was_observed():
     pd.testing.assert_frame_equal(model.update(revised).forecast(2), again)
 
 
-def test_an_update_takes_other_zones_and_rows_without_a_target():
+def test_an_update_takes_other_zones_and_rows_without_a_target(one_structure):
     dates = pd.date_range("2024-01-01", periods=60, tz="Europe/Berlin", unit="s")
     series, covariate = pd.Series(np.arange(60.0) % 7, dates), np.arange(60.0) % 2
     one, two = (plain().fit(series[:50], covariates=covariate[:50]) for _ in range(2))
@@ -413,7 +375,7 @@ def test_an_update_takes_other_zones_and_rows_without_a_target():
     assert two.forecast(1, covariates=[0]).index[0] == dates[-1] + pd.Timedelta(days=1)
 
 
-def test_an_update_excludes_the_outlier_and_not_other_rows_at_its_time():
+def test_an_update_excludes_the_outlier_and_not_other_rows_at_its_time(one_structure):
     time = np.repeat(np.arange(40.0), 2)
     y = np.sin(time) + 0.01 * np.random.default_rng(0).normal(size=80)
     y[40] = 50
@@ -440,7 +402,7 @@ def test_an_update_that_logarithms_cannot_take():
         both.update(low.to_timestamp())
 
 
-def test_durations_are_plotted_in_days_and_numbers_have_none():
+def test_durations_are_plotted_in_days_and_numbers_have_none(one_structure):
     model = plain().fit(pd.to_timedelta(6 * np.arange(40), unit="h"), monthly(40).to_numpy())
     ax = model.plot(4, ax=Figure().add_subplot())
     assert ax.lines[0].get_xdata()[-1] == 10.75
@@ -449,7 +411,7 @@ def test_durations_are_plotted_in_days_and_numbers_have_none():
         decompose(numbers).curves(timedelta(hours=12))
 
 
-def test_cross_validation_forecasts_every_window_from_what_came_before():
+def test_cross_validation_forecasts_every_window_from_what_came_before(one_structure):
     series = monthly(40)
     table = plain().cross_validation(series, horizon=4, windows=2, step=3)
     assert list(table)[:4] == ["cutoff", "time", "y", "median"]
@@ -461,7 +423,7 @@ def test_cross_validation_forecasts_every_window_from_what_came_before():
     np.testing.assert_allclose(table["hi-95"][4:], second.forecast(4)["hi-95"], rtol=1e-6)
 
 
-def test_a_window_without_a_forecast_does_not_lose_the_others():
+def test_a_window_without_a_forecast_does_not_lose_the_others(one_structure):
     y = np.r_[np.full(40, 3.0), seasonal_series(30)[1]]
     with pytest.warns(UserWarning, match="after 37 has no forecast.*constant"):
         table = plain().cross_validation(np.arange(70), y, horizon=16, windows=2, level=())
@@ -531,17 +493,8 @@ def test_bad_calls_are_named(by_month, call, error, match):
         call(deepcopy(by_month))
 
 
-def test_irregular_and_repeated_times():
-    rng = np.random.default_rng(0)
-    time = np.sort(np.concatenate([rng.uniform(0, 60, 70), [10.0, 10.0, 10.0]]))
-    y = np.sin(2 * np.pi * time / 12) + 0.1 * rng.standard_normal(time.size)
-    mean, std = forecaster(seasons=12).fit(time, y).predict([10.0, 63.0], return_std=True)
-    assert np.abs(mean - np.sin(2 * np.pi * np.array([10.0, 63.0]) / 12)).max() < 0.4
-    assert (std > 0.05).all()
-
-
-@pytest.mark.parametrize("n", [3, 4, 8])
-def test_tiny_series_get_finite_forecasts(n):
+@pytest.mark.parametrize("n", [3, 8])
+def test_tiny_series_get_finite_forecasts(n, one_structure):
     time, y = seasonal_series(n)
     mean, std = forecaster().fit(time, y).predict(time + n, return_std=True)
     assert np.isfinite(mean).all() and (std > 0).all()

@@ -25,9 +25,7 @@ def found(values, transform="identity"):
 
 
 @pytest.mark.parametrize(
-    "wild",
-    [{}, {40: 5e7}, {95: 5e7}, {0: -1e6}, {94: 500.0}, {30: 1e6, 31: 1e6}, {10: 1e6, 50: 2e3}],
-    ids=str,
+    "wild", [{}, {95: 5e7}, {0: -1e6}, {30: 1e6, 31: 1e6}, {10: 1e6, 50: 2e3}], ids=str
 )
 def test_values_that_all_others_rule_out_are_found_wherever_they_are(wild):
     values = months()
@@ -55,7 +53,7 @@ def test_outliers_of_positive_series_are_outliers_in_logarithms_too():
     assert found(skewed, "auto") == []
 
 
-def test_one_outlier_does_not_ruin_a_forecast():
+def test_one_outlier_does_not_ruin_a_forecast(one_structure):
     index = pd.period_range("2012-01", periods=96, freq="M")
     series = pd.Series(months(), index)
     options = {"quality": "fast", "random_state": 0, "progress": False}
@@ -87,10 +85,6 @@ def test_outliers_are_kept_on_request():
     assert kept.outliers_.size == 0 and kept.model_.train_targets.numel() == 96
 
 
-def _year(time):
-    return 100 + 10 * np.sin(2 * np.pi * time / 12) + 4 * np.cos(4 * np.pi * time / 12)
-
-
 def _week(time):
     return 100 + np.array([0.0, 5, 8, 9, 12, -10, -15])[time.astype(int) % 7]
 
@@ -98,12 +92,11 @@ def _week(time):
 @pytest.mark.parametrize(
     ("pattern", "season", "count", "noise", "wild", "size"),
     [
-        (_year, 12, 72, 1.0, [60], 40.0),  # a month of the last year
-        (_week, 7, 182, 2.0, [175 - 7, 175 - 6], -60.0),  # two days of a holiday
+        (_week, 7, 98, 2.0, [91 - 7, 91 - 6], -60.0),  # two days of a holiday
         (_week, 7, 56, 0.0, [23], 300.0),
         (lambda time: np.where(time < 40, 5.0, 8.0), 12, 72, 0.0, [], 0.0),
     ],
-    ids=["one-off month", "holiday", "exact weeks", "exact step"],
+    ids=["holiday", "exact weeks", "exact step"],
 )
 def test_what_came_once_is_not_forecast(pattern, season, count, noise, wild, size):
     time = np.arange(float(count + season))

@@ -20,10 +20,8 @@ def fitted(values):
     return model.fit(pd.Series(values[:72], _MONTHS))
 
 
-@pytest.mark.parametrize(
-    "begin, end", [(36, 84), (69, 84), (40, 46)], ids=["half", "three months ago", "shock"]
-)
-def test_after_a_shift_forecasts_are_as_without_one(begin, end):
+@pytest.mark.parametrize("begin, end", [(69, 84), (40, 46)], ids=["three months ago", "shock"])
+def test_after_a_shift_forecasts_are_as_without_one(begin, end, one_structure):
     values = _WAVE + noise() + 15 * ((_STEPS >= begin) & (_STEPS < end))
     model = fitted(values)
     ends = [begin] if end > 72 else [begin, end]
@@ -33,7 +31,7 @@ def test_after_a_shift_forecasts_are_as_without_one(begin, end):
     assert (found["hi-95"] - found["lo-95"]).mean() < 8  # 4 of the noise itself
 
 
-def test_after_a_change_of_slope_the_band_is_that_of_a_line():
+def test_after_a_change_of_slope_the_band_is_that_of_a_line(one_structure):
     line = np.arange(132.0)
     bent = np.minimum(line, 80) - np.maximum(line - 80, 0)
     model = NKNForecaster(horizon=12, seasons=[], random_state=0, progress=False)
@@ -44,7 +42,7 @@ def test_after_a_change_of_slope_the_band_is_that_of_a_line():
     assert (found["hi-95"] - found["lo-95"]).mean() < 8  # 4.3 of a line with a known kink
 
 
-def test_changes_of_slope_at_observations_are_exact():
+def test_changes_of_slope_at_observations_are_exact(one_structure):
     line = np.arange(88.0)
     bent = sum(c * np.maximum(line - at, 0) for at, c in ((0, 1), (20, -2), (40, 3), (60, -1.7)))
     y = bent[:80] - 100 + 1e-3 * noise()[:80]
@@ -55,7 +53,7 @@ def test_changes_of_slope_at_observations_are_exact():
     assert np.abs(model.forecast(8)["median"].to_numpy() - bent[80:] + 100).max() < 0.1
 
 
-def test_after_growth_a_series_may_fall_as_fast():
+def test_after_growth_a_series_may_fall_as_fast(one_structure):
     y = 5 * np.minimum(_STEPS, 64) - 5 * np.maximum(_STEPS - 64, 0) + 100 + noise()
     assert np.abs(fitted(y).forecast(12)["median"] - y[72:]).mean() < 10
 
@@ -65,23 +63,22 @@ def test_after_growth_a_series_may_fall_as_fast():
     [
         _WAVE + np.cumsum(noise()),
         _WAVE + 0.5 * _STEPS + noise(),
-        np.random.default_rng(0).poisson(4, 84).astype(float),
         np.cumsum(np.random.default_rng(1).standard_t(3, 84)),
     ],
-    ids=["walk", "trend", "counts", "heavy tails"],
+    ids=["walk", "trend", "heavy tails"],
 )
 def test_other_series_have_no_shift(values):
     assert not len(fitted(values).shifts_)
 
 
-def test_intervals_expect_further_shifts_after_several():
+def test_intervals_expect_further_shifts_after_several(one_structure):
     values = np.repeat(10 * noise()[:7], 12) + 0.2 * noise(1)
     table = fitted(values).forecast(12, level=95)
     width = (table["hi-95"] - table["lo-95"]).to_numpy()
     assert width[-1] > 2.5 * width[0] and width[-1] > 10
 
 
-def test_few_different_times_have_no_shift():
+def test_few_different_times_have_no_shift(one_structure):
     x = np.repeat([1.0, 2.0, 3.0, 4.0], 8)
     model = NKNForecaster(quality="fast", random_state=0, progress=False)
     assert not len(model.fit(x, 9 * (x > 2) + noise()[:32]).shifts_)

@@ -1,3 +1,5 @@
+from itertools import product
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -31,10 +33,8 @@ DAYS = pd.date_range("2020-03-01", periods=40, freq="D")
 @pytest.mark.parametrize(
     "index",
     [
-        pd.date_range("2019-01-01", periods=30, freq="MS"),
-        pd.date_range("2019-01-31", periods=30, freq="ME"),
-        pd.date_range("2019-01-01", periods=30, freq="MS") + pd.Timedelta("14D"),
-        pd.date_range("2019-01-01", periods=30, freq="MS", tz="Europe/Berlin"),
+        pd.date_range("2019-01-01", periods=30, freq="MS", tz="Europe/Berlin")
+        + pd.Timedelta("14D"),
         pd.period_range("2019-01", periods=30, freq="M"),
         pd.date_range("2019-01-31", periods=30, freq="BME"),
         pd.date_range("2019-01-18 12:00", periods=30, freq="WOM-3FRI"),
@@ -60,8 +60,7 @@ def test_days_within_a_month_lie_between_its_ends():
         DAYS,
         pd.date_range("1890-03-31", periods=300, freq="QE"),
         pd.date_range("2019-01-01", periods=30, freq="MS") + pd.Timedelta("14D"),
-        pd.date_range("2020-01-01", periods=50, freq="7h"),
-        pd.date_range("2020-03-28", periods=72, freq="h", tz="Europe/Berlin"),
+        pd.date_range("2020-03-28", periods=50, freq="7h", tz="Europe/Berlin"),
         pd.date_range("2020-02-03", periods=400, freq=OFFICE_HOURS, tz="Europe/Berlin"),
         pd.date_range("2019-01-31", periods=30, freq="BME"),
         pd.DatetimeIndex([pd.Timestamp("2019-01-30") + pd.DateOffset(months=k) for k in range(9)]),
@@ -93,9 +92,8 @@ def test_numbers_lead_back_to_the_times(index):
             + [("2020-01-31", 3), ("2019-11-30", 6), ("2010-08-30", 3), ("1980-03-15", 12)]
         ),
         *(
-            pd.date_range("2019-12-02", periods=40, freq=freq, unit=unit)
+            pd.date_range("2019-12-02", periods=40, freq=freq)
             for freq in ("BME", "BMS", "BQE", "WOM-3FRI", LAST_SATURDAY, "QE-JAN", "YE-JUN", "BYE")
-            for unit in ("s", "ns")
         ),
         pd.date_range("2020-01-31 18:00", periods=40, freq="BME"),
         *(pd.date_range("2020-01-01", periods=40, freq=freq) for freq in ("SMS", "SME")),
@@ -144,11 +142,9 @@ def test_times_go_on_as_pandas_goes_on(index, gaps):
         (["2001-10-31", "2001-11-30"], ["2001-12-31", "2002-01-31"]),
         (["2001-10-30", "2001-11-30", "2001-12-30"], ["2002-01-30", "2002-02-28", "2002-03-30"]),
         (["2001-11-29", "2001-12-29", "2002-01-29"], ["2002-02-28", "2002-03-29"]),
-        (["2001-05-15", "2001-08-15", "2001-11-15"], ["2002-02-15", "2002-05-15"]),
         (["2001-02-28", "2002-02-28", "2003-02-28"], ["2004-02-29", "2005-02-28"]),
         (["2001-01-31", "2001-02-28", "2001-03-30"], ["2001-04-30", "2001-05-31", "2001-06-29"]),
         (["2001-01-05", "2001-02-02", "2001-03-02"], ["2001-03-30"]),  # 28 days
-        (["2001-01-01", "2001-01-08", "2001-01-15"], ["2001-01-22", "2001-01-29"]),
         (["2001-01-01T22", "2001-01-01T23"], ["2001-01-02T00", "2001-01-02T01"]),
         (["2001-01-01", "2001-01-02", "2001-01-07", "2001-01-08"], ["2001-01-09"]),  # irregular
     ],
@@ -198,8 +194,10 @@ def test_days_with_holidays_and_rare_openings_go_on_at_the_days_that_occur():
     assert ahead.tolist() == pd.bdate_range("2001-07-02", periods=6).tolist()
 
 
-@pytest.mark.parametrize("freq", ["5min", "20min", "h", "2h", "6h", "D"])
-@pytest.mark.parametrize("gap", [3, 6, 10, 13, 15, 30])
+@pytest.mark.parametrize(
+    ("freq", "gap"),
+    [("5min", 3), ("20min", 13), ("h", 15), ("2h", 6), ("6h", 30), ("D", 10), ("h", 3), ("D", 30)],
+)
 def test_one_long_gap_closes_no_time_of_the_week(freq, gap):
     index = pd.date_range("2001-01-01", "2001-02-20", freq=freq)
     for ends in (9, len(index) // 5):
@@ -209,7 +207,7 @@ def test_one_long_gap_closes_no_time_of_the_week(freq, gap):
         assert ahead.tolist() == [known[-1] + k * index.freq for k in (1, 2, 3)]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_gaps_at_random_close_no_time_of_the_week(seed):
     rng = np.random.default_rng(seed)
     for index in (
@@ -284,9 +282,15 @@ CHANGES = {"Europe/Berlin": "2024-03-31", "America/New_York": "2024-11-03"}
 CHANGES["Australia/Lord_Howe"] = "2024-10-06"  # by half an hour
 
 
-@pytest.mark.parametrize("end", [-3, 0, 1, 4])
-@pytest.mark.parametrize("freq", ["h", "30min", "6h", "12h", "D", "W", OFFICE_HOURS])
-@pytest.mark.parametrize("zone", CHANGES)
+@pytest.mark.parametrize(
+    ("zone", "freq", "end"),
+    [
+        (*case, (1, 4, 0, -3)[number % 4])
+        for number, case in enumerate(
+            product(CHANGES, ["h", "30min", "6h", "12h", "D", "W", OFFICE_HOURS])
+        )
+    ],
+)
 def test_series_go_on_across_a_change_of_the_clock(zone, freq, end):
     """By the clock; steps of at most an hour are equal, and an hour may occur twice."""
     change = pd.Timestamp(CHANGES[zone])
