@@ -35,7 +35,7 @@ def column(cells, sep=","):
 
 
 DATES = {
-    ("1960-Q4", "1961-Q1"): ["1960-10", "1961-01"], ("2000-T4", "2001-T1"): ["2000-10", "2001-01"],
+    ("1960-Q4", "1961-Q1"): ["1960-10", "1961-01"],
     ("Q1'60", "Q2'60"): ["1960-01", "1960-04"],
     ("1st quarter 1990", "2nd quarter 1990"): ["1990-01", "1990-04"],
     ("1990-S2", "1991-S1"): ["1990-07", "1991-01"],
@@ -43,26 +43,20 @@ DATES = {
     ("2001\u5e7411\u6708", "2001\u5e7412\u6708"): ["2001-11", "2001-12"],
     ("Week of May 4, 2020", "Week of May 11, 2020"): ["2020-05-04", "2020-05-11"],
     ("01.03.1601", "02.03.1601"): ["1601-03-01", "1601-03-02"],
-    ("1949m1", "1949m2"): ["1949-01", "1949-02"],
     ("194909", "194910"): ["1949-09", "1949-10"],
     ("May, 1949", "Sept. 1949"): ["1949-05", "1949-09"],
     ("Dec-29", "Jan-30"): ["2029-12", "1930-01"],
     ("2001/02", "2002/03", "2003/04"): ["2001-01", "2002-01", "2003-01"],
     ("2001-2002", "2002-2003", "2003-2004"): ["2001-01", "2002-01", "2003-01"],
     ("52/2019", "51/2019"): ["2019-12-23", "2019-12-16"],
-    ("2020W53", "2021W01"): ["2020-12-28", "2021-01-04"],
     ("2018KW01", "2018KW02"): ["2018-01-01", "2018-01-08"],
     ("1995KW04", "1996KW01", "1996KW02"): ["1995-10", "1996-01", "1996-04"],
     ("2010MM01", "2010MM02"): ["2010-01", "2010-02"],
-    ("2018-01-01,2018-01-07", "2018-01-08,2018-01-14"): ["2018-01-01", "2018-01-08"],
     ("2020-W05-7", "2020-W06-7"): ["2020-02-02", "2020-02-09"],
     ("150131", "150228"): ["2015-01-31", "2015-02-28"],
-    ("W/E 04 Jan 2015", "W/E 11 Jan 2015"): ["2015-01-04", "2015-01-11"],
     ("Thu Jan 01 2015 01:00:00 GMT+0100 (CET)",
         "Fri Jan 02 2015 01:00:00 GMT+0100 (CET)"): ["2015-01-01T01:00:00", "2015-01-02T01:00:00"],
     ("2019-031", "2019-032"): ["2019-01-31", "2019-02-01"],
-    ("01/31/2001", "2/1/2001"): ["2001-01-31", "2001-02-01"],
-    ("31-12-68", "01-01-69"): ["1968-12-31", "1969-01-01"],
     ("31-Jan-60", "29-Feb-60"): ["1960-01-31", "1960-02-29"],
     ("January 31st, 1960", "February 2nd, 1960"): ["1960-01-31", "1960-02-02"],
     ("Wed, 1 Jan 2020", "Thu, 2 Jan 2020"): ["2020-01-01", "2020-01-02"],
@@ -70,17 +64,12 @@ DATES = {
     ("13/2/2020 18h00", "13/2/2020 19h30"): ["2020-02-13T18:00:00", "2020-02-13T19:30:00"],
     ("2001-09-01T10", "2001-09-01T11"): ["2001-09-01T10:00:00", "2001-09-01T11:00:00"],
     ("2001-09-01 00:00", "2001-09-01 24:00"): ["2001-09-01", "2001-09-02"],
-    ("13.2.2020 18.00.00", "13.2.2020 19.30.00"): ["2020-02-13T18:00:00", "2020-02-13T19:30:00"],
     ("13/2/2020 12.00.00 AM", "13/2/2020 1.00.00 PM"): ["2020-02-13T00:00:00",
         "2020-02-13T13:00:00"],
     ("2399-12-31", "2400-01-01"): ["2399-12-31", "2400-01-01"],
-    ("1/13/2020 12:30 am", "1/13/2020 1:00 p.m."): ["2020-01-13T00:30:00", "2020-01-13T13:00:00"],
     ("20200113:0010", "20200113:0110"): ["2020-01-13T00:10:00", "2020-01-13T01:10:00"],
-    ("20200113T001000Z", "20200113T011000Z"): ["2020-01-13T00:10:00", "2020-01-13T01:10:00"],
     ("1/2/2020 12:00 a. m.", "13/2/2020 1:00 p. m."): ["2020-02-01T00:00:00",
         "2020-02-13T13:00:00"],
-    ("Jan 1, 2020 @ 10:00:00.000", "Jan 1, 2020 @ 11:00:00.000"): ["2020-01-01T10:00:00",
-        "2020-01-01T11:00:00"],
     ("2020-01-01 10:00:00.5", "2020-01-01 10:00:01"): ["2020-01-01T10:00:00.500",
         "2020-01-01T10:00:01.000"],
     ("01.01.2019 00:00 - 01.01.2019 01:00 (CET)",
@@ -89,10 +78,6 @@ DATES = {
     ("2019-01-01T00:00Z/2019-01-02T00:00Z", "2019-01-02T00:00Z/2019-01-03T00:00Z"): ["2019-01-01",
         "2019-01-02"],
     ("2001-09-01T02:00+02:00", "2001-10-01T00:00Z"): ["2001-09-01", "2001-10-01"],
-    ("2020-01-01 10:00-0530", "2020-01-01 16:00 GMT"): ["2020-01-01T15:30:00",
-        "2020-01-01T16:00:00"],
-    ("2020-03-29T00:00+01:00", "2020-03-30T00:00+02:00"): ["2020-03-29", "2020-03-30"],
-    ("1577836800", "1577840400"): ["2020-01-01T00:00:00", "2020-01-01T01:00:00"],
     ("1577836800000", "1577923200000"): ["2020-01-01", "2020-01-02"],
 }  # fmt: skip
 
@@ -109,11 +94,10 @@ MONTHS = np.arange("1996-03", "2005-11", dtype="datetime64[M]")
 QUARTERS = MONTHS[1::3]
 DAYS = np.arange("1999-12-20", "2000-03-10", dtype="datetime64[D]")
 WRITTEN = {
-    **dict.fromkeys("%YM%m %Y.%m %b-%y %m.%Y".split(), MONTHS),
+    **dict.fromkeys("%b-%y %m.%Y".split(), MONTHS),
     "01/%m/%Y": MONTHS.astype("datetime64[D]"),  # day first, as it has no gaps then
     "%m/01/%y": MONTHS.astype("datetime64[D]"),
-    **dict.fromkeys("%d/%m/%Y %m/%d/%Y %d.%m.%y %y-%m-%d %d%b%Y %d%m%Y %m%d%Y".split(), DAYS),
-    **dict.fromkeys(["%d%m%y", "%m%d%y", "%b %d, %Y"], DAYS),
+    **dict.fromkeys("%m/%d/%Y %d.%m.%y %y-%m-%d %d%b%Y %d%m%Y %m%d%Y %m%d%y".split(), DAYS),
     "%G-W%V": DAYS[::7],
     "%m/%d/%y %I:%M %p": DAYS.astype("datetime64[s]") + 17 * np.timedelta64(1, "h"),
 }
@@ -128,14 +112,11 @@ def test_series_written_in_any_format_read_back_as_the_same(read, date_format):
     series = read("t,y\n" + "".join(np.random.default_rng(1).permutation(rows)))
     assert (series.x == times).all() and series.x.dtype == times.dtype
     assert (series.y == values).all()
-    if "V" not in date_format:
-        given = read("t,y\n" + "".join(rows), date_format=date_format)
-        assert (given.x == times).all()
+    if date_format in ("%b-%y", "%m/%d/%y %I:%M %p"):
+        assert (read("t,y\n" + "".join(rows), date_format=date_format).x == times).all()
 
 
-@pytest.mark.parametrize(
-    "pattern", ["{y}Q{q}", "Q{q}-{yy:02}", "{y}-{q}", "{y}.{q}", "{y}:{q}", "{q}/{y}", "{y}:0{q}"]
-)
+@pytest.mark.parametrize("pattern", ["{y}Q{q}", "Q{q}-{yy:02}", "{y}.{q}", "{q}/{y}", "{y}:0{q}"])
 def test_quarters_in_any_format_are_equal_steps(read, pattern):
     years = QUARTERS.astype("datetime64[Y]").astype(int) + 1970
     quarters = QUARTERS.astype(int) % 12 // 3 + 1
@@ -156,29 +137,24 @@ def test_numbers_that_are_times_stay_numbers(read):
 
 
 NUMBERS = {
-    ("1,234.5", "2"): ([1234.5, 2], ""), ("1.234,5", "2"): ([1234.5, 2], "decimal commas"),
-    ("1\u202f234,5", "12\u00a0345"): ([1234.5, 12345], "decimal commas"),
-    ("1'234.5", "1\u2019234"): ([1234.5, 1234], ""), ("1,234,567", "2,345"): ([1234567, 2345], ""),
-    ("12,34,567", "2,345"): ([1234567, 2345], ""),
+    ("1,234.5", "2", "1'234.5", "1\u2019234", "1,234,567", "12,34,568", "(1,234.5)", "3-", "1e5",
+        "-2.5E-3", "\u22125", "+.5"): (
+        [1234.5, 2, 1234.5, 1234, 1234567, 1234568, -1234.5, -3, 1e5, -0.0025, -5, 0.5], ""),
+    ("1.234,5", "2", "1\u202f234,5", "12\u00a0345"): ([1234.5, 2, 1234.5, 12345], "decimal commas"),
     ("1,234", "987"): ([1234, 987], ""), ("1,234", "2,345"): ([1234, 2345], "separate thousands"),
     ("1,234", "2,5"): ([1.234, 2.5], "decimal commas"),
-    ("1.125", "987"): ([1.125, 987], ""),
     ("0,123", "1,234"): ([0.123, 1.234], "decimal commas"),
     ("1.234", "2.345"): ([1.234, 2.345], ""),
-    ("$1,234.50", "-$2.00"): ([1234.5, -2], "with a mark: 2; marks such as in '$1,234.50'"),
-    ("12.5%", "3 %"): ([12.5, 3], "with a mark"),
+    ("$1,234.50", "-$2.00", "$ (12)"): ([1234.5, -2, -12],
+        "with a mark: 3; marks such as in '$1,234.50'"),
+    ("12.5%", "3 %"): ([12.5, 3], "with a mark"), ("EUR 5", "EUR 6"): ([5, 6], "with a mark"),
     ("5 \u20ac", "-6 \u20ac"): ([5, -6], "with a mark"),
-    ("EUR 5", "EUR 6"): ([5, 6], "with a mark"),
-    ("(1,234.5)", "2", "3-"): ([-1234.5, 2, -3], ""), ("$ (12)", "$ 3"): ([-12, 3], "with a mark"),
-    ("<3.0", "4.2"): ([3, 4.2], "with a mark"), ("1.5K", "2M"): ([1500, 2e6], ""),
-    ("TRUE", "False"): ([1, 0], ""), ("Yes", "no"): ([1, 0], "read as 1 (such as yes) and 0"),
     ("5 z\u0142", "2 z\u0142"): ([5, 2], "with a mark"),
-    ("1e5", "-2.5E-3"): ([1e5, -0.0025], ""),
-    ("\u22125", "+.5"): ([-5, 0.5], ""),
-    ("126.4#", "127"): ([126.4, 127], "of 'y' with a mark: 1; marks such as in '126.4#'"),
-    ("12*", "13 p", "14e", "15(b)"): ([12, 13, 14, 15], "with a mark: 4; marks such as in '12*'"),
-    ("12T", "13"): ([12, 13], "with a mark: 1"), ("$12T", "$13B"): ([12e12, 13e9], "with a mark"),
-    ("12 (r)", "13 (pr)"): ([12, 13], "with a mark: 2"),
+    ("126.4#", "127", "<3.0", "12*", "13 p", "14e", "15(b)", "12T", "12 (r)", "13 (pr)"): (
+        [126.4, 127, 3, 12, 13, 14, 15, 12, 12, 13],
+        "of 'y' with a mark: 9; marks such as in '126.4#'"),
+    ("1.5K", "2M"): ([1500, 2e6], ""), ("$12T", "$13B"): ([12e12, 13e9], "with a mark"),
+    ("TRUE", "False"): ([1, 0], ""), ("Yes", "no"): ([1, 0], "read as 1 (such as yes) and 0"),
 }  # fmt: skip
 
 
@@ -190,8 +166,7 @@ def test_numbers_as_people_write_them(read, cells):
     assert told in "".join(series.notices) and len(series.notices) == bool(told)
 
 
-@pytest.mark.parametrize("sep", [";", "\t", "|"])
-@pytest.mark.parametrize("group", ["", ".", " "])
+@pytest.mark.parametrize(("sep", "group"), [(";", "."), ("\t", " "), ("|", "")])
 def test_values_with_decimal_commas_read_back_as_the_same(read, sep, group):
     values = np.random.default_rng(0).normal(scale=5e4, size=50).round(3).tolist()
     cells = [f"{v:,}".replace(",", "_").replace(".", ",").replace("_", group) for v in values]
@@ -212,9 +187,7 @@ def test_missing_values_are_omitted(read):
 VALUES = [20.5, 21.25, 19, 22, 18.5, 20, 21, 23.5]
 
 
-@pytest.mark.parametrize(
-    "sentinel", ["-99.99", "-200", "-888", "-32768", "9999", "999.9", "1e20", "-1"]
-)
+@pytest.mark.parametrize("sentinel", ["-99.99", "-200", "9999", "1e20", "-1"])
 def test_values_that_may_stand_for_missing_ones_get_a_notice_that_works(read, sentinel):
     text = column([*VALUES, sentinel, sentinel])
     series = read(text)
@@ -243,10 +216,7 @@ def test_marks_of_times_are_dropped_and_not_their_rows(read, cells):
     )
 
 
-@pytest.mark.parametrize(
-    "units",
-    [("{} W", "{} kW"), ("{} B", "{} KB"), ("\u00a3{}m", "\u00a3{}bn"), ("${}", "\u20ac{}")],
-)
+@pytest.mark.parametrize("units", [("{} W", "{} kW"), ("${}", "\u20ac{}")])
 def test_values_in_several_units_are_not_mixed(read, units):
     """The cells of the rarer unit may be dropped; a flag of a single letter is not a unit."""
     text = column([units[i == 3].format(5 + i) for i in range(5)])
@@ -273,18 +243,11 @@ def hours(first, count, row):
 FULL_DATE = "Date,Year,Month,y\n" + "".join(
     f"{d},{d.astype(object).year},{d.astype(object).month},{i}\n" for i, d in enumerate(DAYS)
 )
-HALF_HOURS = "".join(
-    f"0{1 + i // 48}/03/2023 {i % 48 // 2:02}:{i % 2 * 30:02};{i},000\n" for i in range(144)
-)
 FROM_TO = "".join(f"0{1 + i // 24}-05-2020;{i % 24:02} - {i % 24 + 1:02};{i}\n" for i in range(72))
 WIDE_HOURS = "day," + ",".join(f"H{h}" for h in range(1, 25)) + "\n"
 WIDE_HOURS += "".join(f"0{d}.03.2019," + ",".join("5" * 24) + "\n" for d in (1, 2))
-AUTUMN, SPRING = (
-    "date,period,y\n" + "".join(f"{d},{p + 1},{p}\n" for d, n in days.items() for p in range(n))
-    for days in (
-        {"2023-10-28": 48, "2023-10-29": 50, "2023-10-30": 48},
-        {"2023-03-25": 24, "2023-03-26": 23, "2023-03-27": 24},
-    )
+AUTUMN = "date,period,y\n" + "".join(
+    f"2023-10-{28 + d},{p + 1},{p}\n" for d, n in enumerate((48, 50, 48)) for p in range(n)
 )
 BY_HALVES = "Title,Sales\nUnit,%\n" + "".join(
     f"{1990 + i // 2} H{i % 2 + 1},{i}\n" for i in range(16)
@@ -297,9 +260,8 @@ FILES = {  # text, options, first and last time, number, first and last value
     "latin-1": ("t,gr\u00f6\u00dfe\n1,2\n2,3\n".encode("latin-1"), {}, 1, 2, 2, 2, 3),
     "tab of a shell": ("t\ty\n1\t2\n2\t3\n", {"sep": r"\t"}, 1, 2, 2, 2, 3),
     "Excel's first line": ("sep=;\nt;y\n1;2,0\n2;3,0\n", {}, 1, 2, 2, 2, 3),
-    "quotes and Windows": ('"t","y"\r\n"1","2"\r\n2,3', {}, 1, 2, 2, 2, 3),
-    "blank lines": ("\n\nt,y\n\n1,2\n\n2,3\n\n", {}, 1, 2, 2, 2, 3),
-    "comments": ("# a, b, c\n# d\nt,y\n1,2\n# e\n2,3\n", {}, 1, 2, 2, 2, 3),
+    "comments, quotes, blank lines and Windows": (
+        '# a, b, c\r\n# d\r\n\r\n"t","y"\r\n\r\n"1","2"\r\n# e\r\n\r\n2,3', {}, 1, 2, 2, 2, 3),
     "header in another comment": ("% Year, Month, y\n 2001 1 5\n 2001 2 6\n", {}, "2001-01",
         "2001-02", 2, 5, 6),
     "logger": ("Plot Title: 1\n#,Date Time,T\n" + hours(1, 11, "{i},5/1{d}/24 {n:02}:00 PM,{i}\n"),
@@ -323,12 +285,10 @@ FILES = {  # text, options, first and last time, number, first and last value
         "2000-01", 3, 5, 7),
     "years as columns, one of them twice": ("T\nSex;Unit;" + ";".join(map(str, [*range(2001,
         2014), *range(2013, 2020)])) + "\nall;persons" + ";5" * 20, {}, 2001, 2019, 19, 5, 5),
-    "numbers of rows and values": ('"","x"\n"1",5\n"2",7\n', {}, 0, 1, 2, 5, 7),
     "header that is not": ("2001,5\n2002,6\n2003,7\n", {"header": 0}, 2002, 2003, 2, 6, 7),
     "several series": ("id,t,y\n" + "".join(f"{i},{t},{t + 1}\n" for i in "ab" for t in (1, 2)),
         {"where": {"id": "b"}}, 1, 2, 2, 2, 3),
     "no times": ("sales\n5\nNA\n7\n", {}, 0, 2, 2, 5, 7),
-    "rows": ("a,b\n1,3\n3,1\n2,2\n", {"time": "rows", "target": "b"}, 0, 2, 3, 3, 2),
     "rows, newest first": ("day,y\n2001-01-03,3\n2001-01-02,2\n2001-01-01,1\n", {"time": "rows"}, 0,
         2, 3, 1, 3),
     "rows beside a format of dates": ("t,y\n1-01,5\n1-02,6\n", {"time": "rows", "date_format":
@@ -343,16 +303,12 @@ FILES = {  # text, options, first and last time, number, first and last value
         "2015-01-04", 3, 1, 3),
     "weeks of epidemiology": ("epiyear,epiweek,y\n2019,5,1\n2019,6,2\n", {}, "2019-01-27",
         "2019-02-03", 2, 1, 2),
-    "year and day of the year": ("year,doy,y\n2020,365,1\n2020,366,2\n", {}, "2020-12-30",
-        "2020-12-31", 2, 1, 2),
     "date and clock": ("day,clock,y\n2001-09-01,10.00.00,1\n2001-09-01,11.00.00,2\n", {},
         "2001-09-01T10:00:00", "2001-09-01T11:00:00", 2, 1, 2),
     "date and interval": ("day,MTU,y\n1.9.2001,00:00-00:30,1\n1.9.2001,00:30-01:00,2\n", {},
         "2001-09-01T00:00:00", "2001-09-01T00:30:00", 2, 1, 2),
     "settlement periods": ("SETTLEMENT_DATE,SETTLEMENT_PERIOD,ND\n" + hours(1, 48,
         "2019-03-{d:02},{n},{i}\n"), {}, "2019-03-01T00:00:00", "2019-03-03T23:30:00", 144, 0, 143),
-    "hour-ending": ("Date,HE,MW\n" + hours(1, 24, "3/{d}/2019,{n},{i}\n"), {"dayfirst": False},
-        "2019-03-01T00:00:00", "2019-03-03T23:00:00", 72, 0, 71),
     "four digits": ("date,time,y\n" + hours(0, 24, "2019030{d},{n:02}00,{i}\n"), {},
         "2019-03-01T00:00:00", "2019-03-03T23:00:00", 72, 0, 71),
     "dates of Excel": ("Due Date,Time,y\n" + hours(0, 24, "4355{d},{n}:00,{i}\n"), {},
@@ -363,17 +319,13 @@ FILES = {  # text, options, first and last time, number, first and last value
     "hours of Excel": ("Time,y\n" + "".join(f"{44927 + i / 24:.5f},{i}\n" for i in range(48)), {},
         "2023-01-01T00:00:00", "2023-01-02T23:00:00", 48, 0, 47),
     "seconds of a clock": ("time,y\n45000,1\n45010,2\n45020,4\n", {}, 45000, 45020, 3, 1, 4),
-    "steps that Excel would call days": ("step,y\n45000,1\n45001,2\n", {}, 45000, 45001, 2, 1, 2),
     "days that are no dates": ("Date,Day\n2023-01-01,45000\n2023-01-02,45001\n", {}, "2023-01-01",
         "2023-01-02", 2, 45000, 45001),
-    "milliseconds": ("time_ms,y\n40000,1\n40001,2\n", {}, 40000, 40001, 2, 1, 2),
     "rising values beside unsorted x": ("x,y\n3,1\n1,2\n2,5\n", {}, 1, 3, 3, 2, 1),
     "series of R": ('"","x"\n"2001",7\n"2001.25",9\n"2001.5",8\n', {}, 2001, 2001.5, 3, 7, 8),
     "dates of floats": ("d,y\n20230131.0,1\n20230201.0,2\n", {}, "2023-01-31", "2023-02-01", 2, 1,
         2),
     "six digits": ("<date>,<time>,<close>\n" + hours(0, 24, "2019030{d},{n:02}0000,{i}\n"), {},
-        "2019-03-01T00:00:00", "2019-03-03T23:00:00", 72, 0, 71),
-    "hours with their unit": ("Date;Hour;y\n" + hours(0, 24, "2019-03-0{d};{n}h;{i}\n"), {},
         "2019-03-01T00:00:00", "2019-03-03T23:00:00", 72, 0, 71),
     "months of years in Spanish": ("Mes;y\n" + "".join(
         f"{SPANISH.split()[i % 12]} de {2001 + i // 12};{i}\n" for i in range(24)), {}, "2001-01",
@@ -396,8 +348,6 @@ FILES = {  # text, options, first and last time, number, first and last value
         {}, 1, 30, 30, 5, 5),
     "long lines above": ("Heathrow\nLocation 5E 6N, Lat 51.4 Lon -0.4, 25m amsl\n  yyyy mm tmax\n"
         "    degC\n 2001 1 8.9\n 2001 2 9.1* Provisional\n", {}, "2001-01", "2001-02", 2, 8.9, 9.1),
-    "months without names": ("# KNMI\n 2001" + " 5.0" * 12 + "\n 2002" + " 6.0" * 12 + "\n", {},
-        "2001-01", "2002-12", 24, 5, 6),
     "years without a name": ("    Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec\n" + "".join(
         f"{y} " + " 5" * 12 + "\n" for y in (2001, 2002)), {}, "2001-01", "2002-12", 24, 5, 5),
     "months of a climate index": (" 1979 1990\n" + "".join(f"{y}" + " .5" * 12 + "\n"
@@ -405,9 +355,6 @@ FILES = {  # text, options, first and last time, number, first and last value
         0.5, 0.5),
     "parts without names": (hours(1, 24, "1999;3;{d};{n};{i}\n"), {}, "1999-03-01T00:00:00",
         "1999-03-03T23:00:00", 72, 0, 71),
-    "weather file": ("LOCATION,A,B,C,D,1.5,-7,16\n"
-        + hours(1, 24, "1999,1,{d},{n},0,?9?9,{i},b,c\n"), {"header": None,
-        "target": "column 7"}, "1999-01-01T00:00:00", "1999-01-03T23:00:00", 72, 0, 71),
     "footer with numbers": ("Year,Month,y\n2001,1,5\n2001,2,6\n2001,3,7\n2001,4,8\nRelease 12, 2024"
         "\n", {}, "2001-01", "2001-04", 4, 5, 8),
     "repeated names above names": ("Title,A,B\nSource,RBA,RBA\nID,a,b\n2001-01,1,2\n2001-02,3,1\n",
@@ -421,8 +368,6 @@ FILES = {  # text, options, first and last time, number, first and last value
     "hours as columns": (WIDE_HOURS, {}, "2019-03-01T00:00:00", "2019-03-02T23:00:00", 48, 5, 5),
     "years as columns beside months": ("Month,2019,2020\nJan,1,4\nFeb,2,5\nMar,3,6\n", {},
         "2019-01", "2020-03", 6, 1, 6),
-    "half-hours of one day's dates": ("t;y\n" + HALF_HOURS, {}, "2023-03-01T00:00:00",
-        "2023-03-03T23:30:00", 144, 0, 143),
     "a covariate that is like a year": ("t,2019,2020\n2001-01,1,4\n2001-02,2,5\n2001-03,3,6\n",
         {"covariates": ["2020"]}, "2001-01", "2001-03", 3, 1, 3),
     "hours from to": ("day;Hours;y\n" + FROM_TO, {}, "2020-05-01T00:00:00",
@@ -430,8 +375,6 @@ FILES = {  # text, options, first and last time, number, first and last value
     "mean of a year": ("Year,Period,y\n" + "".join(f"2001,M{i:02},{i}\n" for i in range(1, 14)), {},
         "2001-01", "2001-12", 12, 1, 12),
     "source above a header": ("Source,World Bank\nyear,y\n1,2\n2,3\n", {}, 1, 2, 2, 2, 3),
-    "months before the year 1677": ("month,y\n1659-01,1\n1659-02,3\n1659-03,2\n", {}, "1659-01",
-        "1659-03", 3, 1, 2),
     "period beside the time of publication": ("id,day,no,published,MW\n" + hours(1, 24,
         "A,2019-03-0{d},{n},2019-03-0{d} {n:02}:15,{i}\n"), {}, "2019-03-01T01:15:00",
         "2019-03-04T00:15:00", 72, 0, 71),
@@ -442,10 +385,6 @@ FILES = {  # text, options, first and last time, number, first and last value
     "months in Finnish, the newest first": ("kausi;y\n" + "".join(
         f"{FINNISH.split()[i % 12]} {2001 + i // 12};{i}\n" for i in range(28, 2, -1)), {},
         "2001-04", "2003-05", 26, 3, 28),
-    "days with months in Spanish": ("d,y\n" + "".join(
-        f"{t[8:]}-{SPANISH.split()[int(t[5:7]) - 1]}-{t[:4]},{i}\n" for i, t in enumerate(
-        np.arange("2001-01-01", "2002-02-10", dtype="datetime64[D]").astype(str))), {},
-        "2001-01-01", "2002-02-09", 405, 0, 404),
     "October as .1": ("t,y\n" + "".join(
         f"{1871 + i // 12}.{'1' if i % 12 == 9 else f'{i % 12 + 1:02}'},{i}\n" for i in range(30)),
         {}, "1871-01", "1873-06", 30, 0, 29),
@@ -463,9 +402,6 @@ FILES = {  # text, options, first and last time, number, first and last value
         5, 5),
     "months as columns in French": ("Ann\u00e9e;" + FRENCH.replace(" ", ";") + "\n" + "".join(
         f"{y}" + ";5" * 12 + "\n" for y in (2001, 2002)), {}, "2001-01", "2002-12", 24, 5, 5),
-    "months with short years as columns in Polish": ("id;" + ";".join(
-        f"{m}/{y}" for y in ("01", "02") for m in POLISH.split()) + "\n7" + ";5" * 24, {},
-        "2001-01", "2002-12", 24, 5, 5),
     "one row above a footer of two cells": ("x,2001M01,2001M02,2001M03\na,1,2,4\n\nUpdated:\n"
         "20240128 08:00\nSource:,SCB\n", {}, "2001-01", "2001-03", 3, 1, 4),
     "quarters as columns of values like years": ("Year,Q1,Q2,Q3,Q4\n2001,1900,1901,1800,2000\n"
@@ -523,8 +459,7 @@ def test_notices_say_what_was_skipped_or_assumed(read):
         "t,a,price\n1,5,2\n2,6,1\n3,5,3\n": "--covariates price",
     }.items():
         assert notice in read(text, target="a" if "price" in text else None).notices[-1]
-    for text in (AUTUMN, SPRING):
-        assert "count from midnight, also on days of 23 or 25 hours" in "".join(read(text).notices)
+    assert "count from midnight, also on days of 23 or 25 hours" in read(AUTUMN).notices[2]
     text = "day,y\n2001-01-02,2\n2001-01-01,1\n"
     assert read(text, time="rows").notices[0] == "Rows are counted from the last row."
 
@@ -533,13 +468,10 @@ def test_notices_say_what_was_skipped_or_assumed(read):
     ("cells", "zone", "texts"),
     [
         (["2020-01-01 10:00-0530", "2020-01-01 11:00-0530"], "UTC-05:30", "2020-01-01T10:00-05:30"),
-        (["2020-01-01T10:00Z", "2020-01-01T11:00Z"], "UTC", "2020-01-01T10:00+00:00"),
         (["2020-03-29 01:00+01:00", "2020-03-29 03:00+02:00"], "", "2020-03-29T01:00"),
         (["2020-03-29 01:00+01:00", "2020-03-29 04:00+03:00"], "UTC", "2020-03-29T00:00+00:00"),
         (["2020-03-28T00:00+01:00", "2020-03-30T00:00+02:00"], "", "2020-03-28"),
-        (["2020-01-01 10:00", "2020-01-01 11:00"], "", "2020-01-01T10:00"),
         (["2020-01-01 10:00:30", "2020-01-01 11:00"], "", "2020-01-01T10:00:30"),
-        (["2020-01-01 00:00", "2020-01-02 00:00"], "", "2020-01-01"),
         (["2020Q3", "2020Q4"], "", "2020-07"),
         (["0.1", "0.25"], "", "0.1"),
         (["2460000.123456", "2460000.123579"], "", "2460000.123456"),
@@ -558,17 +490,13 @@ def test_columns_are_chosen_where_there_is_no_doubt(read):
     for text, options, labels in [
         (",when,who,load\n0,2001-01,a,5\n1,2001-02,b,6\n", {}, ("when", "load")),
         ("region,when,load,cost\nn,1,5,2\ns,2,6,2\n", {"target": "load"}, ("when", "load")),
-        ("a,b,c\n1,2,3\n2,3,5\n", {"target": "a"}, ("b", "a")),
         ("a,b,c\n1,2,3\n2,3,5\n", {"time": "c", "target": "b"}, ("c", "b")),
         ("t,y,y\n1,2,3\n", {"target": "y.1"}, ("t", "y.1")),
-        ("t,2001\n1,5\n2,6\n", {}, ("t", "2001")),
-        ("y,year\n5,2001\n6,2002\n4,2003\n", {}, ("year", "y")),
         ("y,n\n5,10\n6,11\n4,12\n", {}, ("n", "y")),  # rises
         ("y,n\n5,1\n6,2\n7.5,3\n", {}, ("n", "y")),  # rises in equal steps
         ("y,when\n5,2\n6,1\n7,3\n", {}, ("when", "y")),
         ("n,mbar\n1,1990\n3,1980\n4,1990\n", {}, ("n", "mbar")),  # not years: out of order
         ("m,a,y\nSep,2001,1\nOct,2001,2\n", {"time": ["m", "a"], "target": "y"}, ("m a", "y")),
-        ("date,y,Year,Month\n2001-01-05,1,2001,1\n2001-01-06,3,2001,1\n", {}, ("date", "y")),
     ]:
         series = read(gzip.compress(text.encode()) if options else text, **options)
         assert (series.x_label, series.y_label) == labels
@@ -618,8 +546,7 @@ def test_covariates_stand_beside_values_and_in_rows_that_follow(read, tmp_path):
         read(text, **options)
 
 
-@pytest.mark.parametrize("names", [GERMAN, SPANISH])
-@pytest.mark.parametrize("step", [1, -1])
+@pytest.mark.parametrize(("names", "step"), [(GERMAN, 1), (SPANISH, -1)])
 def test_months_in_other_languages_are_read_beside_a_column_of_years(read, tmp_path, names, step):
     """Rising values are not mistaken for the time."""
     names = names.split()
@@ -643,7 +570,6 @@ ADVICE = {
     "t,a,b\n1,2,3\n2,4,6\n": ("'a', 'b': choose one with target (--target)", {"target": "b"}),
     "t,y\n1,a\n2,b\n3,4\n": ("na_values=['a', 'b'] (--na-values=a --na-values=b)",
         {"na_values": ["a", "b"]}),
-    column([*"abcdefgh", "4"]): (f"na_values={list('abcdefgh')}", {"na_values": [*"abcdefgh"]}),
     "t,Forecast [MW] - a name that is longer than forty,b\n1,1,2\n2,2,4\n3,4,1\n": (
         "'Forecast [MW] - a name that is longer than forty', 'b': choose one",
         {"target": "Forecast [MW] - a name that is longer than forty"}),
@@ -654,22 +580,17 @@ ADVICE = {
         {"na_values": ["1 maj 2020", "2 maj 2020", "3 maj 2020"]}),
     "t,y\n2001\u5e741\u6708,5\n2001\u5e742\u6708,6\n".encode("gb18030"): (
         "The text is read as cp1252; encoding (--encoding) sets another", {"encoding": "gb18030"}),
-    "t,y\n1,2\n2,-inf\n": ("na_values=['-inf'] (--na-values=-inf)", {"na_values": ["-inf"]}),
-    "t,y\n1,2\n2,1_000\n": ("na_values=['1_000']", {"na_values": ["1_000"]}),
+    "t,y\n1,2\n2,-inf\n3,1_000\n4,1\n": ("na_values=['-inf', '1_000'] (--na-values=-inf ",
+        {"na_values": ["-inf", "1_000"]}),
     'a,y\n1,"1,23"\n2,1.23\n3,1.25\n': ("na_values=['1,23']", {"na_values": ["1,23"]}),
     column(["1,234", "2,345"], "\t"): ("decimal='.' (--decimal=.) or decimal=',' (--decimal=,)",
         {"decimal": "."}),
-    column(["1.234", "2.345"], ";"): ("decimal='.' (--decimal=.) or", {"decimal": ","}),
     "a,b\n1,3\n3,1\n2,2\n": ("with time (--time), or set time='rows' (--time=rows)",
         {"time": "rows", "target": "b"}),
-    "Jahr;Monat;y\n2015;M\u00e4rz;1.000,5\n2015;Mai;1.100,5\n": ("'Jahr', 'y' may be values",
-        {"time": "rows", "target": "y"}),
     "rok;miesi;y\n"
     + "".join(f"{2015 + i // 12};{POLISH.split()[i % 12]};{i + i**2}\n" for i in range(30)): (
         "'rok', 'y' may be values: name it with time", {"time": ["rok", "miesi"]}),
     "t,y\nfoo,2\nbar,1\n": ("time='rows' (--time=rows)", {"time": "rows"}),
-    "id,Jan 19,Feb 19,Plan 19,Mar 19\na,5,6,99,7\n": ("na_values=['Plan 19']",
-        {"na_values": ["Plan 19"]}),
     "t,y\n1.2.01 7h,2\n1.2.01 8h,1\n": ("date_format='%d.%m.%Y %Hh'",
         {"date_format": "%d.%m.%y %Hh"}),
     "t,y\n2001-12,2\n2002-01,3\nx,3\n2002-02,5\n": ("na_values=['x'] (--na-values=x)",
@@ -681,37 +602,21 @@ ADVICE = {
     "t,y\n2001-11,2\n2001-13,2\n2001-12,4\n": ("na_values=['2001-13']", {"na_values": ["2001-13"]}),
     "t,y\n2001-02-28,2\n2001-02-30,2\n2001-03-01,4\n": ("na_values=['2001-02-30']",
         {"na_values": ["2001-02-30"]}),
-    "t,y\n2021-W51,2\n2021-W55,2\n2021-W52,2\n": ("na_values=['2021-W55']",
-        {"na_values": ["2021-W55"]}),
     "t,y\n14/02/2020,1\n13/02/2020,1\n02/13/2020,2\n": ("na_values=['02/13/2020']",
         {"na_values": ["02/13/2020"]}),
     "t,y\n2020-01-01T09:00Z,1\n2020-01-01T10:00Z,1\n2020-01-01T11:00,2\n": (
         "na_values=['2020-01-01T11:00']", {"na_values": ["2020-01-01T11:00"]}),
     table(["01/02/2020", "02/02/2020", "05/02/2020"]): (
         "dayfirst=True (--dayfirst) or dayfirst=False (--no-dayfirst)", {"dayfirst": False}),
-    "t,y\n20-01-15,1\n20-02-17,2\n": ("dayfirst=True (--dayfirst) or", {"dayfirst": False}),
     "t,y\n1,2\n2,3,4\n3,4\n": ("header=None (--header=none)",
         {"header": None, "target": "column 2"}),
-    "t,y\n2001-01,1,5\n2001-02,2,5\n": ("header=None (--header=none)",
-        {"header": None, "target": "column 3"}),
     "id,t,y\n" + "".join(f"M{i},{t},{t % 7}\n" for i in (1, 2) for t in range(5)): (
         "where={'id': 'M1'} (--where=id=M1)", {"where": {"id": "M1"}}),
-    "date,day,y,geo\n" + "".join(f"{d}/02/2020,{d},5,{g}\n" for d in range(13, 20) for g in "AB"): (
-        "where={'geo': 'A'}", {"where": {"geo": "A"}}),
-    "Date,2020,2019\n2020-01-01,5,1\n2020-01-02,6,2\n": ("any of '2020', '2019'",
-        {"target": "2020"}),
-    "year,time,age\n2001,2.5,30\n2002,2.3,31\n2003,2.4,29\n": ("any of 'time', 'age'",
-        {"target": "time"}),
     "date,Index,y\n2001-01,9.8,0.5\n2001-02,9.9,1\n2001-03,9.7,2\n": ("any of 'Index', 'y'",
         {"target": "Index"}),
-    ",".join(["year,y", *(f"c{i}" for i in range(30))]) + "\n2001,5" + ",1" * 30 + "\n2002,6"
-    + ",0" * 30: ("any of 'y', 'c0', 'c1'", {"target": "y"}),
     BOTH: ("(--where='a=north end')", {"where": {"a": "north end", "b": "p"}}),
     "year,age_group,y\n" + "".join(f"{2001 + i // 12},{i % 12 + 1},{i}\n" for i in range(48)): (
         "any of 'age_group', 'y'", {"target": "y", "where": {"age_group": "1"}}),
-    "Day,Jan,Feb,Mar,Apr,May,Jun,Jul,Aug,Sep,Oct,Nov,Dec\n"
-    + "".join(f"{d}" + ",5" * 12 + "\n" for d in range(1, 5)): (
-        "where={'month': 'Jan'}", {"where": {"month": "Jan"}}),
     "Country,2001,2002,2003\nFrance,1,2,3\nSpain,3,4,5\n": ("where={'Country': 'France'}",
         {"where": {"Country": "France"}}),
     "year,y\n" + "".join(f"{2000 + i // 3},{i}\n" for i in range(12)): (

@@ -19,14 +19,17 @@ from tests.fit.models import SmallGP, network_model, rbf_model, seasonal_data
 SHORT = Recipe(adam_steps=6, lbfgs_iterations=3)
 
 
-def test_the_best_restart_is_left_in_the_model():
+def test_the_best_restart_is_left_in_the_model_and_the_result_pickles_after_predictions():
     model = network_model()
     result = fit_best_of(model, restarts=3, recipe=SHORT)
     assert result.model is model and not model.training
     losses = [record.loss for record in result.restarts]
     assert result.best == losses.index(min(losses))
     assert Objective(model.train())().item() == pytest.approx(min(losses))
-    assert all(p.grad is None for p in model.parameters())
+    assert f"{result.best}*" in str(result) and str(result).count("ok") == 3
+    x = torch.linspace(-2, 3, 7).unsqueeze(-1)
+    expected = model.eval()(x).mean
+    torch.testing.assert_close(pickle.loads(pickle.dumps(result)).model(x).mean, expected)
 
 
 def test_a_function_makes_a_model_per_restart_from_the_seed():
@@ -154,14 +157,6 @@ def test_botorch_model_with_transforms_keeps_its_units():
     mean = result.model.posterior(x).mean
     assert mean.shape == y.shape
     assert (mean - y).square().mean() < 0.2 * y.var()
-
-
-def test_result_pickles_after_predictions_and_prints():
-    result = fit_best_of(network_model(), restarts=2, recipe=SHORT)
-    x = torch.linspace(-2, 3, 7).unsqueeze(-1)
-    expected = result.model(x).mean
-    torch.testing.assert_close(pickle.loads(pickle.dumps(result)).model(x).mean, expected)
-    assert f"{result.best}*" in str(result) and str(result).count("ok") == 2
 
 
 @pytest.mark.parametrize(

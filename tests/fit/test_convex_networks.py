@@ -23,26 +23,27 @@ pytestmark = pytest.mark.usefixtures("default_evaluation")
 TWO = torch.Size([2])
 
 
-def convex(bias=True, skip=False, priors=False):
-    """Three primitives; the first layer has pairs, the last one an additional RBF or all."""
+def convex(priors=False):
+    """Three primitives, and a layer of pairs."""
     kernels = [RBFKernel(active_dims=(1,)), RQKernel(), MaternKernel(ard_num_dims=3)]
-    last = 2 + 3 * skip
     layers = [
-        Linear(3, 4, weights="simplex", bias=bias),
+        Linear(3, 4, weights="simplex"),
         Product(4, 2),
-        Linear(last, 1, weights="simplex", bias=bias, seed=1),
+        Linear(2, 1, weights="simplex", seed=1),
     ]
     if priors:
         for layer in (layers[0], layers[2]):
             layer.add_raw_priors()
         kernels[0].register_prior("lengthscale_prior", GammaPrior(3.0, 6.0), "lengthscale")
-    return NeuralKernelNetwork(kernels, layers, skip=skip)
+    return NeuralKernelNetwork(kernels, layers)
 
 
-def frozen(*names):
+def frozen():
+    """Weights of a layer are frozen, and all parameters of another."""
     model = wide(ScaleKernel(convex(priors=True)))
-    for name in names:
-        model.get_parameter(f"covar_module.base_kernel.layers.{name}").requires_grad_(False)
+    layers = model.covar_module.base_kernel.layers
+    layers[0].raw_weight.requires_grad_(False)
+    layers[2].requires_grad_(False)
     return model
 
 
@@ -67,26 +68,16 @@ def extreme():
     return model
 
 
-def botorch_data(dim=3):
-    x = torch.rand(25, dim)
-    return x, torch.sin(6 * x[:, :1]) + x[:, 1:2] ** 2
-
-
-def botorch(kernel=None, **options):
-    """Noise without a transform and with a log-normal prior, targets standardised."""
-    return SingleTaskGP(
-        *botorch_data(), covar_module=ScaleKernel(kernel or convex(priors=True)), **options
-    )
-
-
-def dimension_scaled():
-    """BoTorch's own kernel as a primitive: lengthscales without a transform, and its prior."""
+def botorch():
+    """Noise and lengthscales without a transform, with BoTorch's priors; standardised targets."""
     kernels = [
         get_covar_module_with_dim_scaled_prior(ard_num_dims=3),
         get_covar_module_with_dim_scaled_prior(ard_num_dims=1, active_dims=[1]),
     ]
     layers = [Linear(2, 2, weights="simplex"), Linear(2, 1, weights="simplex")]
-    return botorch(NeuralKernelNetwork(kernels, layers))
+    x = torch.rand(25, 3)
+    y, kernel = torch.sin(6 * x[:, :1]) + x[:, 1:2] ** 2, NeuralKernelNetwork(kernels, layers)
+    return SingleTaskGP(x, y, covar_module=ScaleKernel(kernel))
 
 
 def convex_batch(batch_shape=TWO):
@@ -131,15 +122,14 @@ def one_layer_for_all():
     return outputs(network)
 
 
-def frozen_outputs(*names):
+def frozen_outputs():
     model = outputs(ScaleKernel(convex_batch(), batch_shape=TWO))
-    for name in names:
-        model.get_submodule(name).requires_grad_(False)
+    model.covar_module.base_kernel.requires_grad_(False)
     return model
 
 
-def noise_of_outputs(*shape):
-    noise = 0.01 + 0.1 * torch.rand(*shape)
+def noise_of_outputs():
+    noise = 0.01 + 0.1 * torch.rand(2, 15)
     likelihood = FixedNoiseGaussianLikelihood(noise, learn_additional_noise=True, batch_shape=TWO)
     return outputs(convex_batch(), likelihood=likelihood)
 
@@ -151,24 +141,20 @@ def mean_prior():
 
 
 KNOWN = {
-    "scaled": lambda: wide(ScaleKernel(convex())),
     "priors": lambda: wide(ScaleKernel(convex(priors=True))),
-    "frozen weight": lambda: frozen("0.raw_weight"),
-    "frozen layer": lambda: frozen("2.raw_weight", "2.raw_bias"),
+    "frozen weights": frozen,
     "a layer twice": shared_layer,
     "beside softplus": mixed,
     "extreme values": extreme,
     "BoTorch": botorch,
-    "BoTorch, its kernels": dimension_scaled,
-    "outputs: scaled": lambda: outputs(ScaleKernel(convex_batch(), batch_shape=TWO)),
     "outputs: inputs for all": lambda: outputs(convex_batch(), x=torch.randn(15, 3)),
     "outputs: one network for all": one_network_for_all,
     "outputs: one layer for all": one_layer_for_all,
     "outputs: one noise for all": lambda: outputs(convex_batch(), likelihood=GaussianLikelihood()),
     "outputs: one mean for all": lambda: outputs(convex_batch(), mean=ConstantMean()),
     "outputs: linear mean": lambda: outputs(convex_batch(), mean=LinearMean(3, batch_shape=TWO)),
-    "outputs: frozen network": lambda: frozen_outputs("covar_module.base_kernel"),
-    "outputs: fixed noise": lambda: noise_of_outputs(2, 15),
+    "outputs: frozen network": frozen_outputs,
+    "outputs: fixed noise": noise_of_outputs,
     "outputs: a prior on all": mean_prior,
     "outputs: BoTorch, three outputs": lambda: botorch_outputs(3, input_transform=Normalize(3)),
     "outputs: BoTorch, known noise": lambda: botorch_outputs(train_Yvar=0.01 + torch.rand(15, 2)),

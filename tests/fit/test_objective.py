@@ -41,7 +41,6 @@ def botorch(*powers):
 
 MODELS = {
     "priors": network_model,
-    "no priors": lambda: network_model(priors=False),
     "another prior": another_prior,
     "fixed noise": fixed_noise,
     "BoTorch": lambda: botorch(1),

@@ -118,7 +118,7 @@ def test_processes_and_clusters(backend, tmp_path):
     """A killed worker loses nothing, workers have one thread, numbers are as in one process.
 
     Dask starts another by itself, joblib's own and Ray's are started anew by this package, by the
-    same lines: once is enough for these, and Ray's errors are looked at alone.
+    same lines: once is enough, and Ray's errors are looked at alone.
     """
     x, y = seasonal_data()
     x = x.repeat(1, 4000)  # more than a megabyte, which joblib's processes map from a file
@@ -127,7 +127,7 @@ def test_processes_and_clusters(backend, tmp_path):
     for jobs in (1, None):
         model = Travelling(x, y, ScaleKernel(RBFKernel()))
         model.home, model.mark = os.getpid(), str(tmp_path / "elsewhere")
-        model.kills = backend != "ray"
+        model.kills = backend == "loky"
         assert not os.path.exists(model.mark)
         results.append(fit_best_of(model, n_jobs=jobs, **options))
     one, two = results

@@ -48,6 +48,7 @@ class Trainer:
     Attributes:
         through_botorch: ``fit_gpytorch_mll`` trains such a model by it.
         draws: Options with which the result depends on the seed; ``None`` where it may not.
+        trains_as_another: Another trainer here adjusts its parameters by the same lines.
     """
 
     train: Callable[..., Any]
@@ -55,6 +56,7 @@ class Trainer:
     options: dict[str, Any] = field(default_factory=dict)
     through_botorch: bool = True
     draws: dict[str, Any] | None = None
+    trains_as_another: bool = False
 
     def __str__(self) -> str:
         return self.train.__name__
@@ -96,19 +98,28 @@ KINDS = [case for case in CASES if case is case_of(case.cls) or case.cls is mode
 KINDS = [case for case in KINDS if case.cls is not models.NKNMultiTaskGP]  # as NKNSingleTaskGP
 TRAINERS_HERE = [
     Trainer(fit_best_of, rbf_model, {"restarts": 2, "recipe": SHORT}, through_botorch=False),
-    Trainer(fit_in_stages, rbf_model, {"restarts": 2, "recipe": SHORT}, through_botorch=False),
+    Trainer(
+        fit_in_stages,
+        rbf_model,
+        {"restarts": 2, "recipe": SHORT},
+        through_botorch=False,
+        trains_as_another=True,
+    ),
     *(
         Trainer(
             TRAINERS[case.cls],
             model_of(case),
             QUICK[case.cls],
             draws=DRAWS.get(case.cls) if case is case_of(case.cls) else None,
+            trains_as_another=case is not case_of(case.cls),
         )
         for case in KINDS
     ),
 ]
 pytestmark = pytest.mark.usefixtures("device")
 each = pytest.mark.parametrize("trainer", TRAINERS_HERE, ids=str)
+APART = [trainer for trainer in TRAINERS_HERE if not trainer.trains_as_another]
+each_apart = pytest.mark.parametrize("trainer", APART, ids=str)
 
 
 def mll_of(model):
@@ -238,10 +249,8 @@ def test_it_learns_what_it_learns_on_the_cpu(trainer, device):
     torch.testing.assert_close(predictions(there), expected, rtol=1e-3, atol=1e-3)
 
 
-@each
+@pytest.mark.parametrize("trainer", [t for t in APART if t.draws is not None], ids=str)
 def test_another_seed_draws_something_else(trainer, quiet):
-    if trainer.draws is None:
-        return
     states = [] if trainer.draws else [quiet[0]]
     for seed in range(len(states), 2):
         model, _ = train(trainer, lambda model, s=seed: trainer(model, seed=s, **trainer.draws))
@@ -260,19 +269,19 @@ def test_a_seed_is_an_integer_and_a_budget_positive(trainer):
             trainer(model, budget=budget)
 
 
-@each
+has_budget = pytest.mark.parametrize("trainer", [t for t in APART if t.has("budget")], ids=str)
+
+
+@has_budget
 def test_a_budget_that_is_used_up_at_once_leaves_a_model_that_predicts(trainer):
-    if trainer.has("budget"):
-        model = trainer.make()
-        trainer(model, budget=1e-9)
-        predictions(model)
+    model = trainer.make()
+    trainer(model, budget=1e-9)
+    predictions(model)
 
 
-@each
+@has_budget
 def test_the_clock_ends_a_training(trainer, monkeypatch):
     """Each look at the clock takes a second: of a budget of seconds, so many looks are left."""
-    if not trainer.has("budget"):
-        return
     looks = []
 
     def clock():
@@ -288,7 +297,7 @@ def test_the_clock_ends_a_training(trainer, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of what is kept
-@each
+@each_apart
 @pytest.mark.parametrize("after", [1, 12])
 def test_ctrl_c_at_any_look_at_the_clock_leaves_a_model_that_predicts(trainer, after, monkeypatch):
     model, looks = trainer.make(), []
@@ -321,7 +330,7 @@ def test_options_that_are_not_there_are_rejected(trainer):
             fit_gpytorch_mll(mll, learning_speed=1.0)
 
 
-@each
+@each_apart
 def test_botorch_trains_by_it_where_gradients_are_off_and_another_dtype_is_the_default(
     trainer, quiet
 ):
@@ -362,43 +371,33 @@ def is_learned_otherwise(name):
     return "variational_distribution" in name
 
 
-@each
-@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize(
+    "trainer, which",
+    [(t, which) for t in TRAINERS_HERE for which in range(1 if t.trains_as_another else 2)],
+    ids=str,
+)
 def test_frozen_parameters_stay_to_the_bit(trainer, which):
     """Every third parameter is trained, the others are frozen: each of them once at least."""
     model = trainer.make()
     names = [name for name, _ in model.named_parameters() if not is_learned_otherwise(name)]
-    parameters = dict(model.named_parameters())
     for number, name in enumerate(names):
         if number % 3 != which:
-            parameters[name].requires_grad_(False)
-    before = state_of(model)
+            parameter = model.get_parameter(name).requires_grad_(False)
+            if name.endswith(("raw_noise", "raw_constant")):
+                parameter.data.fill_(0.3)  # where no training begins
+    parts, before = (model.likelihood, mean_of(model).mean_module), state_of(model)
     trainer(model)
     for name in names:
-        if not parameters[name].requires_grad:
+        if not model.get_parameter(name).requires_grad:
             assert torch.equal(model.get_parameter(name), before[name]), name
-    predictions(model)
-
-
-@each
-def test_a_frozen_likelihood_and_mean_stay_to_the_bit(trainer):
-    model = trainer.make()
-    frozen = model.likelihood, mean_of(model).mean_module
-    for part in frozen:
-        for name, parameter in part.named_parameters():
-            parameter.data.fill_(0.3 if "noise" in name else -0.7)
-        part.requires_grad_(False)
-    before = [state_of(part) for part in frozen]
-    trainer(model)
-    assert all(map(same, map(state_of, frozen), before))
-    assert model.likelihood is frozen[0] and mean_of(model).mean_module is frozen[1]
+    assert model.likelihood is parts[0] and mean_of(model).mean_module is parts[1]
     predictions(model)
 
 
 MORE = {
     "max_iterations": 12,
     "recipe": Recipe(adam_steps=0, lbfgs_iterations=30),
-    "likelihood_steps": 250,
+    "likelihood_steps": 200,
     "block_steps": 0,
 }
 
@@ -409,7 +408,7 @@ def more_of(trainer):
     return {name: value for name, value in MORE.items() if name in own}
 
 
-@each
+@each_apart
 def test_priors_of_noise_and_lengthscales_count(trainer):
     """A prior that is concentrated at large values leads to larger values than no prior."""
     noises, lengthscales = [], []
@@ -434,8 +433,9 @@ def test_priors_of_noise_and_lengthscales_count(trainer):
     assert lengthscales[1].mean() > lengthscales[0].mean() + 0.3
 
 
-@each
-@pytest.mark.parametrize("enforced", [True, False])
+@pytest.mark.parametrize(
+    "trainer, enforced", [*((t, False) for t in APART), *((t, True) for t in APART[::3])], ids=str
+)
 def test_constraints_of_noise_and_lengthscales_hold(trainer, enforced):
     """Those that a transform enforces, and those that are left to the optimiser."""
     model = trainer.make()
@@ -468,8 +468,12 @@ class Bowl(Mean):
         return self.curvature * x.square().sum(-1)
 
 
-@each
-@pytest.mark.parametrize("make", [ZeroMean, LinearMean, Bowl])
+# its own mean for each, and one of GPyTorch's
+@pytest.mark.parametrize(
+    "trainer, make",
+    [(t, mean) for i, t in enumerate(APART) for mean in (Bowl, (LinearMean, ZeroMean)[i % 2])],
+    ids=str,
+)
 def test_any_mean_is_trained_or_rejected_by_name(trainer, make, device):
     """A rejected mean is accepted as soon as its parameters are frozen."""
     model = trainer.make()

@@ -71,7 +71,7 @@ def test_scratches_and_colours(quick):
     np.testing.assert_array_equal(result.filled, again.filled)
 
 
-def test_known_noise_of_cells(quick):
+def test_known_noise_of_cells(quick, one_start):
     rows, columns = np.mgrid[0:30, 0:34]
     image, hole = np.sin(rows / 2.3) * np.cos(columns / 3.1), np.zeros((30, 34), bool)
     hole[10:17, 14:21] = True
@@ -87,7 +87,7 @@ def test_known_noise_of_cells(quick):
             inpaint(noisy, hole, noise_variance=wrong)
 
 
-def test_each_fill_alone(quick):
+def test_each_fill_alone(quick, one_start):
     image, mask = ramp()
     results = {
         name: inpaint(image, mask, interpolants=[name], progress=False)
@@ -113,7 +113,7 @@ def test_a_budget_too_short_for_a_kernel_leaves_the_smooth_fills():
 
 
 @pytest.mark.filterwarnings("error::linear_operator.utils.warnings.NumericalWarning")
-def test_a_budget_does_not_limit_later_predictions(quick, monkeypatch):
+def test_a_budget_does_not_limit_later_predictions(quick, one_start, monkeypatch):
     monkeypatch.setattr("gpytorch_nkn.grids.inpaint_grid._SOLVING", 0)  # few iterations
     model = inpaint(*ramp(), interpolants="kernel", budget=60).model
     assert (model.max_iterations, model.max_residual) == (1000, 10)
@@ -137,9 +137,8 @@ def test_a_warning_says_that_nothing_is_missing(mask):
 
 def kinds_of_holes(*shape):
     """Masks whose cells are mostly extrapolated or far from known ones."""
-    masks = {name: np.zeros(shape, dtype=bool) for name in ("side", "corner", "corners")}
+    masks = {name: np.zeros(shape, dtype=bool) for name in ("side", "corners")}
     masks["side"][:, -shape[1] // 4 :] = True
-    masks["corner"][tuple(slice(0, size // 3) for size in shape)] = True
     for end in (slice(0, shape[0] // 4), slice(-shape[0] // 4, None)):
         masks["corners"][(end,) * len(shape)] = True
     masks["all but a row"] = np.indices(shape)[0] != 5
@@ -147,78 +146,41 @@ def kinds_of_holes(*shape):
     return masks | {"scattered": np.random.default_rng(4).random(shape) > 0.05}
 
 
-@pytest.mark.parametrize(
-    ("first", "shape", "seeds"), [(1, (24, 24), 2), (1, (10, 10, 10), 1), (0, (24, 24), 1)]
-)
-def test_intervals_cover_what_is_extrapolated(quick, one_start, first, shape, seeds):
+@pytest.mark.parametrize(("first", "shape"), [(1, (10, 10, 10)), (0, (24, 24))])
+def test_intervals_cover_what_is_extrapolated(quick, one_start, first, shape):
     covered = {}
     for kind, mask in kinds_of_holes(*shape).items():
-        inside = []
-        for seed in range(seeds):
-            rng = np.random.default_rng(seed)
-            image = gaussian_filter(rng.normal(size=shape), 3 if len(shape) == 2 else 2)
-            image = image / image.std() + 0.05 * rng.normal(size=shape)
-            given, names = np.where(mask, np.nan, image), INTERPOLANTS[first:]
-            result = inpaint(given, interpolants=names, progress=False)
-            error = np.abs(result.mean - image)[mask]
-            inside.append((error < 1.96 * result.std[mask]).mean())
-            assert result.std[mask].mean() < 2 * image.std()  # not covered by width alone
-        covered[kind] = np.mean(inside)
+        rng = np.random.default_rng(0)
+        image = gaussian_filter(rng.normal(size=shape), 3 if len(shape) == 2 else 2)
+        image = image / image.std() + 0.05 * rng.normal(size=shape)
+        given, names = np.where(mask, np.nan, image), INTERPOLANTS[first:]
+        result = inpaint(given, interpolants=names, progress=False)
+        covered[kind] = (np.abs(result.mean - image) < 1.96 * result.std)[mask].mean()
+        assert result.std[mask].mean() < 2 * image.std()  # not covered by width alone
     assert min(covered.values()) > 0.7, covered
     assert 0.85 < np.mean(list(covered.values())) < 0.998, covered
 
 
-@pytest.mark.parametrize("share", [0.02, 0.08])
-def test_few_known_cells_are_interpolated_almost_as_well_as_with_the_true_kernel(one_start, share):
-    shape, noise, width = (40, 42), 0.1, 2.5  # white noise, smoothed: an RBF kernel
-    cells, covered, ratios = np.indices(shape).reshape(2, -1).T, [], []
-    for seed in (1, 2):
-        rng = np.random.default_rng(seed)
-        image = gaussian_filter(rng.normal(size=shape), width, mode="wrap")
-        image = image * 2 * width * np.sqrt(np.pi) + noise * rng.normal(size=shape)
-        known = (rng.permutation(image.size) < share * image.size).reshape(shape)
-        result = inpaint(np.where(known, image, np.nan), progress=False)
-        error = (result.mean - image)[~known]
-        covered.append((np.abs(error) < 1.96 * result.std[~known]).mean())
-        steps = np.abs(cells[:, None] - cells[known.ravel()])
-        steps = np.minimum(steps, np.array(shape) - steps)  # the smoothing wraps around
-        kernel = np.exp(-np.square(steps).sum(-1) / (4 * width**2))
-        own = kernel[known.ravel()] + noise**2 * np.eye(known.sum())
-        best = (kernel @ np.linalg.solve(own, image[known])).reshape(shape)
-        ratios.append(np.sqrt(np.square(error).mean() / np.square(best - image)[~known].mean()))
-    assert 0.88 < np.mean(covered) < 0.995, covered
-    assert np.mean(ratios) < 1.3, ratios
+def test_few_known_cells_are_interpolated_almost_as_well_as_with_the_true_kernel(one_start):
+    shape, noise, width = (32, 34), 0.1, 2.5  # white noise, smoothed: an RBF kernel
+    cells, rng = np.indices(shape).reshape(2, -1).T, np.random.default_rng(2)
+    image = gaussian_filter(rng.normal(size=shape), width, mode="wrap")
+    image = image * 2 * width * np.sqrt(np.pi) + noise * rng.normal(size=shape)
+    known = (rng.permutation(image.size) < 0.05 * image.size).reshape(shape)
+    result = inpaint(np.where(known, image, np.nan), progress=False)
+    error = (result.mean - image)[~known]
+    assert 0.88 < (np.abs(error) < 1.96 * result.std[~known]).mean() < 0.995
+    steps = np.abs(cells[:, None] - cells[known.ravel()])
+    steps = np.minimum(steps, np.array(shape) - steps)  # the smoothing wraps around
+    kernel = np.exp(-np.square(steps).sum(-1) / (4 * width**2))
+    own = kernel[known.ravel()] + noise**2 * np.eye(known.sum())
+    best = (kernel @ np.linalg.solve(own, image[known])).reshape(shape)
+    assert np.square(error).mean() < 1.3**2 * np.square(best - image)[~known].mean()
 
 
-def test_known_lines_show_errors_across_them(quick):
-    rng = np.random.default_rng(2)
-    image = gaussian_filter(rng.normal(size=(40, 40)), (1.2, 8))  # long along the rows
-    image = image / image.std()
-    rows = np.zeros(image.shape, dtype=bool)
-    rows[1::3] = True
-    stripes = inpaint(np.where(rows, np.nan, image), progress=False)
-    assert (np.abs(stripes.mean - image) < 1.96 * stripes.std)[rows].mean() > 0.85
-    band = np.ones(image.shape, dtype=bool)
-    band[20:22] = False
-    std = inpaint(np.where(band, np.nan, image), progress=False).std[band]
-    assert 0.9 * image[20:22].std() < std.min() and std.max() < 2 * image[20:22].std()
-
-
-def test_known_cells_of_a_coarser_grid_show_errors_between_its_rows():
-    rows, columns = np.mgrid[:28, :30]
-    image = np.cos(0.8 * rows + 0.3) * np.cos(0.65 * columns + 1)  # 2.6 and 3.2 cells of the grid
-    image += 0.05 * np.random.default_rng(0).normal(size=image.shape)
-    missing = (np.indices(image.shape) % 3 != 1).any(0)
-    result = inpaint(np.where(missing, np.nan, image), progress=False)
-    error = np.abs(result.mean - image)[missing]
-    assert np.sqrt(np.square(error).mean()) < 0.5 * image.std()
-    assert (error < 1.96 * result.std[missing]).mean() > 0.75
-
-
-@pytest.mark.parametrize("seed", [12, 15])
-def test_every_second_column_has_intervals_of_at_least_the_noise(seed):
+def test_every_second_column_has_intervals_of_at_least_the_noise():
     """The held-out columns are farther apart, and would shrink the noise between the others."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(12)
     image = 10 * gaussian_filter(rng.normal(size=(40, 44)), 3)
     image += 0.02 * rng.normal(size=image.shape)
     missing = np.indices(image.shape)[1] % 2 > 0
@@ -227,10 +189,9 @@ def test_every_second_column_has_intervals_of_at_least_the_noise(seed):
     assert result.std[missing].mean() < 0.06
 
 
-@pytest.mark.parametrize("few", [3, 6])
-def test_intervals_of_few_known_cells_are_wide(quick, one_start, few):
-    rng, inside = np.random.default_rng(few), []
-    for _ in range(5):
+def test_intervals_of_few_known_cells_are_wide(quick, one_start):
+    rng, inside = np.random.default_rng(3), []
+    for few in (3, 6, 3, 6):
         image = rng.normal(size=(6, 7))
         mask = (rng.permutation(42) >= few).reshape(image.shape)
         result = inpaint(image, mask, progress=False)
@@ -259,7 +220,7 @@ def test_arrays_and_tensors_of_any_kind(convert):
     assert result.weights == {"harmonic": 1.0} and np.array_equal(result.missing, mask)
 
 
-def test_scratches_are_filled_alike_whatever_else_is_missing(quick):
+def test_scratches_are_filled_alike_whatever_else_is_missing(quick, one_start):
     rng = np.random.default_rng(0)
     image = gaussian_filter(rng.normal(size=(72, 72)), 3)
     image = image / image.std() + 0.05 * rng.normal(size=image.shape)
@@ -282,10 +243,10 @@ def test_scratches_are_filled_alike_whatever_else_is_missing(quick):
 def test_a_small_wide_hole_does_not_change_how_the_kernel_is_trained(quick):
     """Scratches need one start and no held-out blocks; few cells of a wide hole neither."""
     rng = np.random.default_rng(1)
-    image = gaussian_filter(rng.normal(size=(80, 80)), 3)
+    image = gaussian_filter(rng.normal(size=(66, 66)), 3)
     image = image / image.std() + 0.05 * rng.normal(size=image.shape)
     image[::20] = np.nan
     small, large = image.copy(), image.copy()
-    small[43:53, 30:40] = large[22:59, 30:60] = np.nan
+    small[26:35, 30:39] = large[22:39, 30:50] = np.nan
     starts = [len(inpaint(one, progress=False).fit.restarts) for one in (image, small, large)]
     assert starts == [1, 1, 3]
