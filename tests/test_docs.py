@@ -9,7 +9,7 @@ from inspect import isclass, isroutine
 
 import pytest
 
-from tests.test_structure import LEVELS, ROOT
+from tests.test_structure import LEVELS, ROOT, parse
 
 ROLES = sorted(role for role in set().union(*LEVELS) if not role.startswith("_"))
 DOCS = ROOT.parent / "docs"
@@ -57,9 +57,9 @@ def test_public_constants_are_documented_by_their_comments():
 def warned_messages():
     """``path: text`` of every warning in the package, without the parts that are filled in."""
     for path in sorted(ROOT.rglob("*.py")):
-        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            name = ast.unparse(call.func).split(".")[-1] if isinstance(call, ast.Call) else ""
-            if name in ("warn", "warn_user"):
+        for call in ast.walk(parse(path.read_text(encoding="utf-8"))):
+            function = getattr(call, "func", None)
+            if getattr(function, "id", getattr(function, "attr", "")) in ("warn", "warn_user"):
                 parts = [n.value for n in ast.walk(call.args[0]) if isinstance(n, ast.Constant)]
                 text = "".join(part for part in parts if isinstance(part, str))
                 if text:  # else a function that is given its message

@@ -187,16 +187,3 @@ def test_the_recipe_asks_for_what_the_package_asks_for():
     for requirement in wanted:
         name, bounds = re.fullmatch(r"([\w-]+)(.*)", requirement).groups()
         assert names.get(name, name) + bounds in asked
-
-
-@pytest.mark.skipif(shutil.which("pyright") is None, reason="pyright is not installed")
-def test_pyright_sees_the_types_of_the_package():
-    """As mypy does in ``make lint``."""
-    snippet = ROOT / "tests" / "user_code.py"
-    done = subprocess.run(
-        ["pyright", "--pythonpath", sys.executable, str(snippet)],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr

@@ -57,7 +57,8 @@ SCENARIOS = {
     ],
     "test_score": ["y:1cols-fh=1", "y:2cols-fh=[2 5]"],
     "test_update_with_exogenous_variables": [
-        *(f"y:{columns}cols-update_params={new}" for columns, new in ((1, True), (2, False)))
+        *(f"y:{columns}cols-update_params={new}" for columns, new in ((1, True), (2, False))),
+        "y:2cols-update_params=True",
     ],
     "test_different_fh_in_fit_and_predict_error_handling": ["y:2cols"],
     **dict.fromkeys((f"test_{of}_when_refitting" for of in ("_y", "cur_y")), ["y:2cols"]),
@@ -123,7 +124,7 @@ def test_forecasts_match_the_forecaster(fitted):
         fitted.predict_var(cov=True)
 
 
-def test_what_was_observed_is_forecast_too_and_missing_values_are_gaps():
+def test_what_was_observed_is_forecast_too_and_missing_values_are_gaps(one_structure):
     series = monthly(36)
     series.iloc[[3, 20]] = np.nan
     model = SktimeNKNForecaster(**QUICK).fit(series)
@@ -131,18 +132,16 @@ def test_what_was_observed_is_forecast_too_and_missing_values_are_gaps():
     assert np.abs(found - monthly()[found.index]).max() < 0.2
 
 
-def test_update_forecasts_from_new_observations_without_training():
+def test_update_forecasts_from_new_observations_without_training(one_structure):
     model = SktimeNKNForecaster(**QUICK).fit(monthly(36), fh=[1, 2])
     trained = model.forecaster_.result_
     model.update(monthly()[36:40])
     assert model.forecaster_.result_ is trained and model.predict().index[0] == MONTHS[40]
-    expected = own(monthly(36), 2).update(monthly()[36:40]).forecast(2)["median"]
-    np.testing.assert_allclose(model.predict(), expected)
+    expected = own(monthly(36), 2).update(monthly()[36:40])
+    np.testing.assert_allclose(model.predict(), expected.forecast(2)["median"])
     model.update(monthly()[40:42] + 5, update_params=False)  # the cutoff alone
     assert model.predict().index[0] == MONTHS[42]
-    np.testing.assert_allclose(
-        model.predict(), own(monthly(36), 2).update(monthly()[36:40]).predict(MONTHS[42:44])
-    )
+    np.testing.assert_allclose(model.predict(), expected.predict(MONTHS[42:44]))
 
 
 @pytest.mark.parametrize("index", [MONTHS, MONTHS.to_timestamp(), pd.RangeIndex(48)])

@@ -10,7 +10,8 @@ without one. Models and kernels then are there, or where their data are; estimat
 import inspect
 import re
 from copy import deepcopy
-from functools import cache, partial
+from functools import partial
+from itertools import cycle
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -19,6 +20,7 @@ import torch
 from botorch.acquisition import qLogExpectedImprovement
 from botorch.optim import optimize_acqf
 from botorch.sampling.pathwise import draw_matheron_paths
+from gpytorch.kernels import RBFKernel
 from gpytorch.likelihoods import BernoulliLikelihood, SoftmaxLikelihood, StudentTLikelihood
 from gpytorch.means import ConstantMean
 
@@ -37,7 +39,8 @@ from gpytorch_nkn.models import (
     fit_variational_gp,
     gradient_posterior,
 )
-from tests.devices import WAYS, made_on
+from gpytorch_nkn.models.sparse import fit_variational
+from tests.devices import made_on
 from tests.estimators import test_contract as estimators
 from tests.fit.test_trainers import QUICK, short_starts
 from tests.kernels.contract import dense
@@ -49,6 +52,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Sparse invariant checks"),
     pytest.mark.usefixtures("few_iterations"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def few_mini_batches(monkeypatch):
+    monkeypatch.setattr(fit_variational, "_STEPS", 10)
 
 
 def tensors_of(module):
@@ -91,12 +99,13 @@ def test_layers(bare_device):
     assert {value.device for value in found} == {bare_device}
 
 
-@pytest.mark.parametrize("way", ["data and default", "default"])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    ("case", "way"),
+    [*zip(CASES, cycle(["data and default", "default"]))],
+    ids=lambda value: getattr(value, "name", value),
+)
 def test_models(case, way, bare_device):
-    """Models are on the device of their data."""
-    if way == "default" and case is not case_of(case.cls):
-        return
+    """Models are on the device of their data; cases take turns with the two ways."""
     here = case.make(*case.data()).state_dict()
     with made_on(bare_device, way) as device:
         models.check_state(case)
@@ -105,40 +114,52 @@ def test_models(case, way, bare_device):
     torch.testing.assert_close(there, here, check_device=False, equal_nan=True)
 
 
-@pytest.mark.parametrize("way", ["data", "default"])
+READERS = {
+    "data": [interpretation.report],
+    "default": [interpretation.expand, interpretation.decompose],
+}
+
+
+@pytest.mark.parametrize("way", READERS)
 @pytest.mark.parametrize("case", [c for c in CASES if c is case_of(c.cls)], ids=lambda c: c.name)
 def test_training_and_interpretation(case, way, bare_device):
+    """Reports on data there; under a default device their parts, see also test_functions."""
     with made_on(bare_device, way):
         model = case.make(*case.data())
         with short_starts():
             TRAINERS[case.cls](model, **QUICK.get(case.cls, QUICK[NKNSingleTaskGP]))
-        for function in (interpretation.expand, interpretation.decompose, interpretation.report):
+        for function in READERS[way]:
             try:
                 function(model)
             except (NotImplementedError, TypeError) as error:
                 assert re.search(rf"got (an ensemble|{case.cls.__name__})", str(error))
 
 
-@cache
 def predictions(likelihood, is_trained):
     x = torch.linspace(0, 1, 12).unsqueeze(-1)
-    y, kernel = (x > 0.5).to(x), NeuralKernelNetwork.tabular(1)
-    laplace = LaplaceGP(x, y[:, 0], likelihood(), ConstantMean(), kernel).to(x).eval()
-    variational = VariationalNKNGP(x, y, likelihood=likelihood(), inducing_points=4)
+    y = (x > 0.5).to(x)
+    laplace = LaplaceGP(x, y[:, 0], likelihood(), ConstantMean(), RBFKernel()).to(x).eval()
+    options = {"likelihood": likelihood(), "inducing_points": 4, "structure": "isotropic"}
+    variational = VariationalNKNGP(x, y, **options)
     if is_trained:
         with short_starts():
             fit_variational_gp(variational, epochs=1, restarts=1, progress=False)
     return [laplace(x).mean, variational.posterior(x).mean]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("likelihood", [BernoulliLikelihood, StudentTLikelihood])
-def test_likelihoods(likelihood, way, bare_device):
+@pytest.mark.parametrize(
+    ("likelihood", "way", "is_trained"),
+    [
+        (BernoulliLikelihood, "data", True),
+        (BernoulliLikelihood, "default", False),  # GPyTorch mixes devices in training
+        (StudentTLikelihood, "default", True),
+    ],
+)
+def test_likelihoods(likelihood, way, is_trained, bare_device):
     """LaplaceGP is moved after its construction, as GPyTorch's models; VariationalNKNGP moves."""
-    is_trained = way != "default" or likelihood is not BernoulliLikelihood  # GPyTorch mixes devices
     expected = predictions(likelihood, is_trained)
     with made_on(bare_device, way) as device:
-        found = predictions.__wrapped__(likelihood, is_trained)
+        found = predictions(likelihood, is_trained)
     assert {values.device for values in found} == {device}
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3, check_device=False)
 
@@ -162,7 +183,7 @@ def test_functions(way, bare_device):
         x[:, 1] = x[:, 1].flip(0).square()
         model = NKNSingleTaskGP(x, x.sin().sum(-1, keepdim=True))
         fit_bo_model(model, **QUICK[NKNSingleTaskGP])
-        interpretation.effects(model, samples=64)
+        interpretation.effects(model)
         interpretation.report_search(model)
         kernel = NeuralKernelNetwork.time_series().to(x)
         axes = plt.subplots()[1]
@@ -173,13 +194,17 @@ def test_functions(way, bare_device):
         gradient_posterior(model, x[:2])
         GradientKernel(kernel)(x[:2, :1]).to_dense()
         labels, likelihood = (x[:, :1] > 0.5).to(x), SoftmaxLikelihood(2, 2).to(x)
-        classes = VariationalNKNGP(x, labels, likelihood=likelihood, inducing_points=4)
+        options = {"likelihood": likelihood, "inducing_points": 4, "structure": "isotropic"}
+        classes = VariationalNKNGP(x, labels, **options)
         fit_variational_gp(classes, epochs=1, start=None).predictive(x)
         bounds = torch.tensor([[0.0], [1.0]]).expand(2, 2)
         starts = partial(coordinate_sweep_initial_conditions, incumbent=x[0])
         acquisition = qLogExpectedImprovement(model, 0.5)
         options = {"num_restarts": 2, "raw_samples": 4, "ic_generator": starts}
         optimize_acqf(acquisition, bounds, q=1, options={"maxiter": 1}, **options)
+
+
+def test_inpainting(bare_device):
     image = np.sin(np.add.outer(np.arange(8.0), np.arange(8.0)))
     image[2, 3:5] = np.nan
     with torch.device(bare_device):

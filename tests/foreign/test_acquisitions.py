@@ -28,7 +28,7 @@ from botorch.sampling import ListSampler, SobolQMCNormalSampler
 from botorch.utils.multi_objective import box_decompositions as boxes
 
 from gpytorch_nkn.models import NKNMultiTaskGP
-from tests.models.registry import CASES
+from tests.models.registry import CASES, case_of
 
 REFUSALS = (NotImplementedError, TypeError, ValueError, BotorchError)
 
@@ -213,10 +213,13 @@ COMBINATIONS = [
 
 
 def usual():
-    """Functions in turn with one of the models that have them, and two with every model."""
+    """Functions in turn with one of the models that have them; two with all, or all classes."""
     for number, name in enumerate([*OF_ONE, *OF_TWO]):
         cases = [case for case, other in COMBINATIONS if other == name]
-        cases = cases if name in ("qlog EI", "KG") else [cases[number % len(cases)]]
+        if name == "KG":
+            cases = [case for case in cases if case is case_of(case.cls)]
+        elif name != "qlog EI":
+            cases = [cases[number % len(cases)]]
         yield from ((case, name) for case in cases)
 
 
@@ -253,7 +256,10 @@ def check(case, name):
 
 def pytest_generate_tests(metafunc):
     if "name" in metafunc.fixturenames:
-        chosen = COMBINATIONS if metafunc.config.getoption("--all-foreign") else list(usual())
+        of_members = "members" in metafunc.function.__name__
+        chosen = OF_MEMBERS if of_members else COMBINATIONS
+        if not metafunc.config.getoption("--all-foreign"):
+            chosen = OF_MEMBERS[::4] + OF_MEMBERS[3::4] if of_members else list(usual())
         metafunc.parametrize(("case", "name"), chosen, ids=[f"{c.name}-{n}" for c, n in chosen])
 
 
@@ -284,22 +290,21 @@ def ensemble_and_members(case):
     return model, *(uniform(model, k, case.members) for k in range(case.members))
 
 
-ENSEMBLES = [case for case in CASES if case.members]
+# In a usual run two ensembles take turns.
+OF_MEMBERS = [(case, name) for name in (*OF_ONE, *FURTHER) for case in CASES if case.members]
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", ENSEMBLES, ids=lambda case: case.name)
-@pytest.mark.parametrize("function", [*OF_ONE, *FURTHER])
-def test_acquisition_functions_of_an_ensemble_average_over_the_members(case, function):
+def test_acquisition_functions_of_an_ensemble_average_over_the_members(case, name):
     """As many points, fantasies and members do not hide one behind another."""
     members, best = case.members, case.data()[1].max() - 0.5
-    points = case.points(members, POINTS.get(function, 1 + function.startswith("q")))
+    points = case.points(members, POINTS.get(name, 1 + name.startswith("q")))
     values = []
     for one in ensemble_and_members(case):
         torch.manual_seed(0)
         try:
             with torch.no_grad():
-                values.append((OF_ONE | FURTHER)[function](one, best, case)(points))
+                values.append((OF_ONE | FURTHER)[name](one, best, case)(points))
         except (*REFUSALS, RuntimeError) as error:
             assert not values, error
             assert len(str(error).split()) > 4, f"no sentence: {error!r}"
@@ -307,13 +312,13 @@ def test_acquisition_functions_of_an_ensemble_average_over_the_members(case, fun
             return
     found, *apart = values
     assert found.shape == (members,)
-    if function == "qlog ParEGO":  # it scales outputs by the means of all members
+    if name == "qlog ParEGO":  # it scales outputs by the means of all members
         return
-    apart, logs = torch.stack(apart), function.startswith(("log", "qlog"))
+    apart, logs = torch.stack(apart), name.startswith(("log", "qlog"))
     mean = apart.exp().mean(0).log() if logs else apart.mean(0)
     assert not torch.allclose(apart[0], apart[-1])
-    found, mean = (found.exp(), mean.exp()) if function == "qlog NEI" else (found, mean)
-    room = 1e-3 if function in ("qNEI", "qlog NEI") else 1e-6  # see JITTER
+    found, mean = (found.exp(), mean.exp()) if name == "qlog NEI" else (found, mean)
+    room = 1e-3 if name in ("qNEI", "qlog NEI") else 1e-6  # see JITTER
     torch.testing.assert_close(found, mean, rtol=1e-4, atol=room)
 
 
