@@ -30,11 +30,6 @@ def test_a_model_that_is_better_everywhere_takes_all_but_the_prior():
     np.testing.assert_allclose(found, [1.025 / 1.05, 0.025 / 1.05], atol=1e-9)
 
 
-def test_models_that_are_alike_share_evenly():
-    logs = np.tile(RNG.normal(size=20), (4, 1))
-    np.testing.assert_allclose(stacking_weights(logs), 0.25)
-
-
 def test_models_and_points_without_a_finite_density_do_no_harm():
     logs = RNG.normal(size=(3, 10))
     expected = stacking_weights(logs[:2, :8])

@@ -11,7 +11,7 @@ from gpytorch.kernels import (
     SpectralMixtureKernel,
 )
 
-from gpytorch_nkn.initialization import initialize_grid_kernels, rescale_kernel
+from gpytorch_nkn.initialization import initialize_grid_kernels
 from gpytorch_nkn.kernels import NeuralKernelNetwork, SpectralComponentKernel, WienerKernel
 from tests.global_state import unchanged
 
@@ -107,7 +107,11 @@ def test_frozen_parameters_keep_their_values():
     periodic.outputscale = 5.0
     for parameter in (*periodic.parameters(), *matern.parameters()):
         parameter.requires_grad_(False)
+    network = NeuralKernelNetwork.texture()
+    bias = network.layers[-1].raw_bias.requires_grad_(False).clone()
     start([periodic, matern])
+    start([ScaleKernel(RBFKernel()), network])
+    assert torch.equal(network.layers[-1].raw_bias, bias)
     assert periodic.base_kernel.period_length.item() == pytest.approx(9.0)
     assert periodic.outputscale.item() == pytest.approx(5.0)
     assert matern.lengthscale.item() == pytest.approx(0.77)
@@ -160,43 +164,3 @@ def test_without_a_spectrum_the_distances_decide(kind):
     initialize_grid_kernels(kernels, coordinates, values, observed)
     for kernel in kernels:
         assert all(p.isfinite().all() for p in kernel.parameters())
-
-
-# --- rescale_kernel ---
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda **o: ScaleKernel(RBFKernel(**o), **o),
-        lambda **o: LinearKernel(**o),
-        lambda **o: SpectralMixtureKernel(num_mixtures=3, **o),
-        lambda **o: NeuralKernelNetwork.texture(**o),
-        lambda **o: NeuralKernelNetwork.regression(1, **o),
-    ],
-)
-@pytest.mark.parametrize("batch", [(), (2,)])
-def test_a_kernel_is_multiplied_by_the_factor(make, batch):
-    kernel = make(batch_shape=torch.Size(batch))
-    x = torch.linspace(0.5, 2, 5)[:, None]
-    factor = torch.tensor([3.0, 0.2])[: len(batch) + 1].view(batch) if batch else torch.tensor(3.0)
-    before = kernel(x).to_dense().detach()
-    assert rescale_kernel(kernel, factor) is True
-    after = kernel(x).to_dense().detach()
-    torch.testing.assert_close(after, factor[..., None, None] * before)
-
-
-@pytest.mark.parametrize("kind", ["none", "frozen scale", "frozen bias", "frozen mixture"])
-def test_a_kernel_without_a_free_factor_is_left_alone(kind):
-    kernel = {
-        "none": lambda: PeriodicKernel(),
-        "frozen scale": lambda: ScaleKernel(LinearKernel()),
-        "frozen bias": lambda: NeuralKernelNetwork.texture(),
-        "frozen mixture": lambda: SpectralMixtureKernel(num_mixtures=2),
-    }[kind]()
-    for name, parameter in kernel.named_parameters():
-        if any(part in name for part in ("outputscale", "raw_bias", "mixture_weights")):
-            parameter.requires_grad_(False)
-    before = [p.clone() for p in kernel.parameters()]
-    assert rescale_kernel(kernel, torch.tensor(2.0)) is False
-    torch.testing.assert_close(list(kernel.parameters()), before, rtol=0, atol=0)

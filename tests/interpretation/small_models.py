@@ -6,13 +6,14 @@ import numpy as np
 import torch
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
-from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean
 
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.kernels import NeuralKernelNetwork, ZeroMeanPeriodicKernel
+from gpytorch_nkn.layers import Linear, Product
 from tests.fit.models import SmallGP
 
 STEPS = Recipe(adam_steps=5, lbfgs_iterations=0)
@@ -27,12 +28,13 @@ def season(n, period=12.0):
 
 
 def forecaster(x, y, structure=None, **options):
-    """By default a network of the paper's primitives with a tenth of its monomials.
+    """By default a network of three kernels with ten monomials.
 
     It does not look for outliers, which takes another training.
     """
     if structure is None:
-        structure = NeuralKernelNetwork.time_series(wiring="Linear4-Product2-Linear1")
+        kernels = [RBFKernel(), PeriodicKernel(), LinearKernel()]
+        structure = NeuralKernelNetwork(kernels, [Linear(3, 2), Product(2, 1), Linear(1, 1)])
     options = {"transform": "identity", "outliers": "keep", **options}
     model = NKNForecaster(structure, restarts=1, recipe=STEPS, random_state=0, **options)
     return model.fit(x, y)

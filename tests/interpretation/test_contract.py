@@ -16,7 +16,7 @@ from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP, gradient_p
 from tests.global_state import unchanged
 from tests.interpretation.small_models import GP
 
-X = torch.rand(24, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+X = torch.rand(16, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 CALLS = {
     "decompose": decompose,
     "effects": partial(effects, samples=64),
@@ -35,6 +35,7 @@ def two_columns():
     return model
 
 
+@pytest.mark.usefixtures("few_iterations")
 @pytest.mark.parametrize("name", CALLS)
 def test_perturbations_of_the_inputs_do_not_change_what_is_read(name):
     plain, model = two_columns(), two_columns()
@@ -44,7 +45,7 @@ def test_perturbations_of_the_inputs_do_not_change_what_is_read(name):
 
 
 def batch_of_models():
-    x = X.expand(3, 24, 2)
+    x = X.expand(3, 16, 2)
     return GP(x, x[..., 0], RBFKernel(), batch_shape=torch.Size([3]))
 
 
@@ -64,7 +65,7 @@ READ = {
     "gradient_posterior": lambda model: gradient_posterior(model, X[:3]).mean,
     "leave_one_out": leave_one_out,
     "predict": lambda model: model.predict(X[:3]),
-    "rolling_forecasts": partial(rolling_forecasts, origins=[15, 20], horizon=3),
+    "rolling_forecasts": partial(rolling_forecasts, origins=[10, 12], horizon=3),
 }
 CALLS_OF_ALL = CALLS | READ
 
@@ -74,6 +75,7 @@ def network():
     return NKNSingleTaskGP(X, y, structure="additive", input_transform=Normalize(2))
 
 
+@pytest.mark.usefixtures("few_iterations")
 @pytest.mark.parametrize(
     ("name", "make"),
     [
@@ -96,10 +98,10 @@ def test_models_and_global_state_stay_as_they_were_and_results_repeat(name, make
 
 @pytest.mark.parametrize("name", ["effects", "report", "report_search", "simplify"])
 def test_several_outputs_are_rejected(name):
-    with pytest.raises(NotImplementedError, match=r"one output, got targets of shape \(2, 24\)"):
+    with pytest.raises(NotImplementedError, match=r"one output, got targets of shape \(2, 16\)"):
         CALLS[name](SingleTaskGP(X, X))
     if name != "report_search":  # for BoTorch's models only
-        with pytest.raises(NotImplementedError, match=r"got targets of shape \(3, 24\)"):
+        with pytest.raises(NotImplementedError, match=r"got targets of shape \(3, 16\)"):
             CALLS[name](batch_of_models())
 
 

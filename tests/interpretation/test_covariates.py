@@ -7,7 +7,7 @@ from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.interpretation import decompose, effects, report
 
-STEPS = Recipe(adam_steps=60, lbfgs_iterations=20)
+STEPS = Recipe(adam_steps=20, lbfgs_iterations=10)
 MONTHS = pd.date_range("2010-01-01", periods=96, freq="MS")
 
 
@@ -94,7 +94,7 @@ def test_a_report_goes_on_where_covariates_are_known(forecaster, known):
     np.testing.assert_allclose(found.forecast.mean, mean, rtol=1e-6)
     low, high = forecaster.predict_interval(ahead, covariates=later)
     np.testing.assert_allclose(found.forecast.upper - found.forecast.lower, high - low, rtol=0.2)
-    assert "Continuation" in found.to_html() and found.units.names == ("month", "law", "price")
+    assert found.units.names == ("month", "law", "price")
     with pytest.raises(ValueError, match="must come after the data, got 2010-01-01"):
         report(forecaster, future=(MONTHS[:3], known[:3]), progress=False)
 

@@ -9,11 +9,9 @@ from botorch.models.transforms.input import Normalize
 from gpytorch.kernels import ConstantKernel, LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
-from gpytorch_nkn.estimators import NKNForecaster
-from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.interpretation import decompose, effects
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from tests.interpretation.small_models import GP, perturbed
+from tests.interpretation.small_models import GP, forecaster, perturbed
 
 
 def data(n=36, seed=0):
@@ -56,7 +54,6 @@ def small_network(seed=0):
     return perturbed(NeuralKernelNetwork.time_series(wiring="Linear4-Product2-Linear1"), seed)
 
 
-FEW_STEPS = Recipe(adam_steps=10, lbfgs_iterations=5)
 NEW = torch.linspace(-1, 13, 15, dtype=torch.float64).unsqueeze(-1)
 
 
@@ -211,12 +208,6 @@ def monthly():
     return 300 + 0.5 * time + 8 * np.sin(2 * np.pi * time / 12) + np.cos(1.7 * time**2)
 
 
-def forecaster(**options):
-    network = NeuralKernelNetwork.time_series(wiring="Linear4-Product2-Linear1")
-    options = {"outliers": "keep", "recipe": FEW_STEPS, **options}
-    return NKNForecaster(network, restarts=1, random_state=0, **options)
-
-
 @pytest.mark.parametrize("kind", ["numbers", "dates", "log"])
 def test_forecasters(kind, monthly):
     time = np.arange(60.0) + 1000
@@ -224,7 +215,8 @@ def test_forecasters(kind, monthly):
     if kind == "dates":
         time = pd.date_range("1999-01-01", periods=60, freq="MS")
         new = pd.DatetimeIndex(["1998-05-05", "2001-01-01", "2004-06-01"])
-    estimator = forecaster(transform="log" if kind == "log" else "identity").fit(time, monthly)
+    transform = "log" if kind == "log" else "identity"
+    estimator = forecaster(time, monthly, transform=transform)
     decomposition = decompose(estimator)
     inputs = torch.as_tensor(estimator.standardised_time(new)).unsqueeze(-1)
     mean, covariance = whole_posterior(estimator.model_, inputs)

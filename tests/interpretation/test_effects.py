@@ -14,8 +14,7 @@ from scipy.stats import qmc
 
 from gpytorch_nkn.estimators import NKNForecaster, NKNRegressor
 from gpytorch_nkn.fit import Recipe, fit_best_of
-from gpytorch_nkn.interpretation import decompose, effects
-from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.interpretation import effects
 from gpytorch_nkn.models import NKNSingleTaskGP
 
 PI = math.pi
@@ -37,19 +36,6 @@ def single(x, y, kernel=None, noise=1e-4, *, lengthscale=0.5, **transforms):
     return model.eval()
 
 
-def additive_kernel(dim, lengthscale=0.5):
-    parts = [RBFKernel(active_dims=(i,)).initialize(lengthscale=lengthscale) for i in range(dim)]
-    return sum(parts[1:], start=parts[0])
-
-
-def fitted(x, y, kernel):
-    model = SingleTaskGP(
-        x, y.unsqueeze(-1), covar_module=kernel, input_transform=Normalize(x.size(-1))
-    )
-    recipe = Recipe(adam_steps=50, lbfgs_iterations=50)
-    return fit_best_of(model, restarts=1, recipe=recipe, seed=0, progress=False)
-
-
 def rbf(x, y, lengthscale):
     return np.exp(-0.5 * (((x[:, None] - y) / lengthscale) ** 2).sum(-1))
 
@@ -60,16 +46,19 @@ def product_effects():
     return effects(single(x, x[:, 0] * x[:, 1]))
 
 
-@pytest.mark.parametrize("name", ["additive", "rbf"])
-def test_ishigami_indices_equal_the_analytic_ones(name):
+def test_ishigami_indices_equal_the_analytic_ones():
     a, b = 7.0, 0.1
     x = cube(256, 3, -PI, PI)[:200]
     y = torch.sin(x[:, 0]) * (1 + b * x[:, 2] ** 4) + a * torch.sin(x[:, 1]) ** 2
-    kernel = {
-        "additive": lambda: NeuralKernelNetwork.additive(3),
-        "rbf": lambda: ScaleKernel(RBFKernel(ard_num_dims=3)),
-    }[name]()
-    found = effects(fitted(x, y, kernel), columns=["a", "b", "c"])
+    model = SingleTaskGP(
+        x,
+        y.unsqueeze(-1),
+        covar_module=ScaleKernel(RBFKernel(ard_num_dims=3)),
+        input_transform=Normalize(3),
+    )
+    recipe = Recipe(adam_steps=50, lbfgs_iterations=50)
+    fit_best_of(model, restarts=1, recipe=recipe, seed=0, progress=False)
+    found = effects(model, columns=["a", "b", "c"])
     # Saltelli et al. (2008), Global Sensitivity Analysis, chapter 4
     parts = [0.5 * (1 + b * PI**4 / 5) ** 2, a**2 / 8, b**2 * PI**8 * (1 / 18 - 1 / 50)]
     whole = sum(parts)
@@ -174,30 +163,6 @@ def test_what_was_not_seen_of_a_column_is_uncertain():
     y = (5 * few).sin().sum(-1)
     assert effects(single(few, y, lengthscale=0.5)).uncertain > 0.2
     assert effects(single(few, y, lengthscale=5.0)).uncertain < 0.05
-
-
-def test_effects_of_an_additive_kernel_are_its_components():
-    x = cube(32, 2)
-    y = torch.sin(5 * x[:, 0]) + x[:, 1] ** 2
-    model = single(x, y, additive_kernel(2), noise=0.01)
-    found = effects(model)
-    assert found.pairs == ()
-    split = decompose(model)
-    for effect in found.main:
-        (i,) = effect.columns
-        (number,) = [k for k, c in enumerate(split.components) if c.columns == frozenset({i})]
-        at = torch.zeros(len(effect.grid[0]), 2)
-        at[:, i] = torch.from_numpy(effect.grid[0])
-        level = split.posterior(x).mean[number].mean()
-        curve = split.posterior(at).mean[number] - level
-        np.testing.assert_allclose(effect.mean, curve.detach().numpy(), atol=1e-8)
-        assert np.ptp(effect.mean) > 0.5
-        # partial residuals: what the other component does not explain
-        fitted_values = model.posterior(x).mean.detach().squeeze(-1)
-        at, partial = effect.data
-        np.testing.assert_array_equal(at, x[:, i])
-        expected = split.posterior(x).mean[number] - level + y - fitted_values
-        np.testing.assert_allclose(partial, expected.detach().numpy(), atol=2e-3)
 
 
 def test_transforms_change_units_only():

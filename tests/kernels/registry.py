@@ -137,14 +137,6 @@ def stationary(b):
     ]
 
 
-def complex_units(b):
-    return [
-        ComplexExponentialKernel(batch_shape=b),
-        BivariateComplexExponentialKernel(batch_shape=b),
-        ScaleKernel(RBFKernel(batch_shape=b), batch_shape=b),
-    ]
-
-
 def ard(b):
     return [
         RBFKernel(ard_num_dims=2, batch_shape=b),
@@ -155,40 +147,18 @@ def ard(b):
     ]
 
 
-def spectral(b):
-    return [
-        SpectralComponentKernel(ard_num_dims=2, batch_shape=b),
-        ScaleKernel(SpectralComponentKernel(batch_shape=b, active_dims=(1,)), batch_shape=b),
-        RBFKernel(batch_shape=b),
-    ]
-
-
-def pairs(b):
-    return [
-        NonStationarySpectralKernel(5, 2, batch_shape=b),
-        ScaleKernel(
-            NonStationarySpectralKernel(30, 1, features="phi", batch_shape=b, active_dims=(1,)),
-            batch_shape=b,
-        ),
-        RBFKernel(batch_shape=b),
-    ]
-
-
 def scaled_ard(b):
     return ScaleKernel(RBFKernel(ard_num_dims=3, batch_shape=b), batch_shape=b)
 
 
-def hadamards(b):
-    anchors = torch.linspace(-2, 2, 10)
+def learned(b):
+    """Kernels of spectral features beside a learned factor."""
+    features = NonStationarySpectralKernel(30, 1, features="phi", batch_shape=b, active_dims=(1,))
+    anchors = torch.linspace(-2, 2, 10).view(5, 2)
     return [
-        DataAdaptiveHadamardKernel(RBFKernel(ard_num_dims=2, batch_shape=b), anchors.view(5, 2)),
-        ScaleKernel(
-            DataAdaptiveHadamardKernel(
-                PeriodicKernel(batch_shape=b), anchors[:4, None], active_dims=(1,)
-            ),
-            batch_shape=b,
-        ),
-        RBFKernel(batch_shape=b),
+        NonStationarySpectralKernel(5, 2, batch_shape=b),
+        ScaleKernel(features, batch_shape=b),
+        DataAdaptiveHadamardKernel(RBFKernel(ard_num_dims=2, batch_shape=b), anchors),
     ]
 
 
@@ -210,19 +180,13 @@ def nested(b):
     ]
 
 
-def walks(b):
+def of_times(b):
     return [
         WienerKernel(batch_shape=b, origin=-1.0, active_dims=(1,)),
         ScaleKernel(IntegratedWienerKernel(batch_shape=b, active_dims=(0,)), batch_shape=b),
-        PeriodicKernel(batch_shape=b),
-    ]
-
-
-def steps(b):
-    return [
         StepKernel(location=0.3, width=0.4, batch_shape=b, active_dims=(1,)),
         ScaleKernel(StepKernel("before", location=-0.2, batch_shape=b, active_dims=(0,))),
-        RBFKernel(batch_shape=b),
+        PeriodicKernel(batch_shape=b),
     ]
 
 
@@ -265,21 +229,13 @@ def activations(b):
     ]
 
 
-def skipped(*, simplex=False):
+def skipped(b):
     """Layers for four primitives; the last layer receives the primitives as well."""
-    weights = "simplex" if simplex else "softplus"
-
-    def layers(b):
-        return [
-            Linear(4, 4, batch_shape=b, weights=weights),
-            Product(4, 2),
-            Linear(6, 1, batch_shape=b, weights=weights, bias=simplex),
-        ]
-
-    return layers
+    options = {"batch_shape": b, "weights": "simplex"}
+    return [Linear(4, 4, **options), Product(4, 2), Linear(6, 1, **options)]
 
 
-def bounded_complex(b):
+def complex_units(b):
     return [
         ComplexExponentialKernel(batch_shape=b),
         BivariateComplexExponentialKernel(batch_shape=b),
@@ -309,41 +265,31 @@ REGISTRY = [
     of_time(StepKernel, location=0.2, width=0.1),
     of_time(StepKernel, side="before", location=-0.3, width=0.5),
     change_points("two", lambda b: real(b)[:2], dims=1, location=0.1, width=0.2),
-    change_points("three", lambda b: real(b)[:3], location=torch.tensor([0.5, -0.2]), width=0.4),
-    change_points("second", lambda b: ard(b)[:2], switch_dim=1, width=0.3),
+    change_points(
+        "three", lambda b: ard(b)[:3], location=torch.tensor([0.5, -0.2]), width=0.4, switch_dim=1
+    ),
     feature_pairs("psi"),
     feature_pairs("many", dims=1, num_features=100, correlation=0.0),
-    feature_pairs("phi", dims=3, features="phi"),
     feature_pairs("stationary", stationary=True),
-    feature_pairs("assigned", stationary=True, features="phi", learn_frequencies=False),
+    feature_pairs("phi", dims=3, features="phi", learn_frequencies=False),
     hadamard("rbf", lambda b: RBFKernel(batch_shape=b)),
     hadamard("ard", scaled_ard, dims=3),
-    hadamard("nested", lambda b: nested(b)[0], rank=1),
     hadamard("linear", lambda b: LinearKernel(batch_shape=b), dims=1, rank=3, num_anchors=3),
     network("real", real),
-    network("hadamards", hadamards, ard=True),
-    network("pairs", pairs, ard=True),
-    network("stationary", stationary, dims=1),
-    network("complex", complex_units),
+    network("learned", learned, ard=True),
     network("ard", ard, ard=True),
-    network("spectral", spectral, ard=True),
     network("nested", nested),
-    network("walks", walks),
-    network("steps", steps),
+    network("times", of_times),
     network("network", network_in_network),
-    network("activations", bounded_complex, activations),
-    network("skip", real, skipped(), skip=True),
-    network("skip-simplex", stationary, skipped(simplex=True), skip=True, dims=1),
+    network("activations", complex_units, activations),
+    network("skip-simplex", stationary, skipped, skip=True, dims=1),
     network("one-complex", lambda b: [ComplexExponentialKernel(batch_shape=b)], lambda b: []),
     preset("time_series", dims=1),
     preset("regression", 3, dims=3, ard=True),
     preset("tabular", 3, dims=3, ard=True, spectral=2),
     preset("tabular", 2, dims=2, ard=True, columns=True, priors=False),
     preset("additive", 2, dims=2),
-    preset("additive", 2, dims=2, priors=False),
-    preset("texture", dims=1, wiring="Linear4-Product2-Linear1"),
     preset("texture", dims=1),
-    preset("optimization", 2, dims=2, ard=True),
     preset("optimization", 3, dims=3, ard=True, priors=False),
     preset("pairs", 3, dims=3),
 ]

@@ -34,14 +34,6 @@ def test_values_equal_the_formula_written_out():
     assert step(x, y).to_dense().item() == pytest.approx((1 - s) * (1 - t), rel=1e-12)
 
 
-def test_parts_may_be_a_batch():
-    batch = RBFKernel(batch_shape=torch.Size([2])).initialize(lengthscale=torch.rand(2, 1, 1) + 0.5)
-    x = torch.rand(5, 1)
-    values = ChangePointKernel(batch, LinearKernel())(x).to_dense()
-    for value, part in zip(values, (batch[0], batch[1]), strict=True):
-        torch.testing.assert_close(value, ChangePointKernel(part, LinearKernel())(x).to_dense())
-
-
 def test_several_changes_equal_the_formula_of_gpflow():
     """gpflow.kernels.ChangePoints: starters and stoppers of sorted locations, written in NumPy."""
     kernels = [RBFKernel(), LinearKernel(), PeriodicKernel()]
@@ -61,21 +53,6 @@ def test_several_changes_equal_the_formula_of_gpflow():
             *kernels, location=torch.tensor(location[order]), width=torch.tensor(width[order])
         )
         torch.testing.assert_close(kernel(inputs).to_dense().detach(), expected)
-
-
-def test_limits_are_independent_blocks_and_one_kernel_alone():
-    x = torch.linspace(0, 10, 21).unsqueeze(-1)
-    first, second = RBFKernel(), ScaleKernel(RBFKernel()).initialize(outputscale=3.0)
-    sharp = ChangePointKernel(first, second, location=4.2, width=1e-9)(x).to_dense()
-    expected = torch.zeros(21, 21)
-    expected[:9, :9] = first(x[:9]).to_dense()
-    expected[9:, 9:] = second(x[9:]).to_dense()
-    torch.testing.assert_close(sharp, expected, rtol=0, atol=1e-12)
-    for location, alone in ((-50.0, second), (60.0, first)):
-        kernel = ChangePointKernel(first, second, location=location, width=0.5)
-        torch.testing.assert_close(kernel(x).to_dense(), alone(x).to_dense())
-    wide = ChangePointKernel(first, first, location=5.0, width=1e9)(x).to_dense()
-    torch.testing.assert_close(wide, first(x).to_dense() / 2)
 
 
 def test_parts_see_their_own_columns_and_change_along_another():

@@ -96,11 +96,6 @@ def test_batch_shape_is_that_of_the_parts_unless_it_is_given():
     assert make(base_kernel=batched).factor_kernel.batch_shape == (2,)
 
 
-def test_prior_may_be_given_or_omitted():
-    assert list(make(weight_prior=None).named_priors()) == []
-    assert (make(weight_prior=0.3).weight_prior.scale == 0.3).all()
-
-
 def test_from_data_takes_the_centres_of_clusters_of_scaled_columns():
     x = torch.randn(60, 2) * torch.tensor([1.0, 100.0]) + 3.0
     with unchanged():

@@ -10,7 +10,7 @@ from linear_operator.operators import RootLinearOperator
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork, NonStationarySpectralKernel
 
-MANY = 200_000  # pairs, for expectations; their standard error is below 0.0023
+MANY = 60_000  # pairs, for expectations; their standard error is below 0.0042
 
 
 def spread(kernel):
@@ -66,7 +66,7 @@ def test_values_are_equation_5_integrated_over_a_gaussian_density(correlation):
     squares = z.square().sum(-1).unsqueeze(-1) + v.square().sum(-1)
     mixed = torch.exp(-(squares - 2 * correlation * z @ v.T) / 2)
     expected = 1.3 * (mixed + torch.exp(-(squares - 2 * z @ v.T) / 2)) / 2
-    torch.testing.assert_close(kernel(x, y).to_dense(), expected, rtol=0.0, atol=0.01)
+    torch.testing.assert_close(kernel(x, y).to_dense(), expected, rtol=0.0, atol=0.015)
     stationary = RBFKernel(ard_num_dims=2).initialize(lengthscale=kernel.lengthscale)
     assert (1.3 * stationary(x, y).to_dense() - expected).abs().max() > 0.1
 

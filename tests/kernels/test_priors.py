@@ -10,7 +10,6 @@ import torch
 from botorch.optim.utils.model_utils import sample_all_priors
 from gpytorch.kernels import RBFKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.priors import GammaPrior
 
 from gpytorch_nkn import kernels
 from gpytorch_nkn.estimators.series.candidates import SeriesGP
@@ -21,7 +20,6 @@ from tests.fit.models import SmallGP
 from tests.kernels.registry import REGISTRY
 from tests.models.registry import CASES
 
-POSITIVE = GammaPrior(3.0, 2.0)
 OWN = {  # what each kernel has priors on that are no lengthscales
     kernels.DataAdaptiveHadamardKernel: {"weight_prior": 0.7},
     kernels.NonStationarySpectralKernel: {"frequency_prior": 0.5, "difference_prior": 0.1},
@@ -50,11 +48,8 @@ def test_every_kernel_with_priors_of_its_own_is_here():
 UNBATCHED = {cls.__name__: partial(make, cls, **priors) for cls, priors in OWN.items()}
 NETWORK = kernels.NeuralKernelNetwork
 UNBATCHED |= {
-    "time_series": partial(NETWORK.time_series, active_dims=(0,)),
     "forecast": partial(NETWORK.forecast, origin=-1.0, active_dims=(0,)),
     "texture": partial(NETWORK.texture, sparsity="l1", active_dims=(1,)),
-    "additive": partial(NETWORK.additive, 2, sparsity="l1"),
-    "regression": partial(NETWORK.regression, 2),
     "tabular": partial(NETWORK.tabular, 2),
     "optimization": partial(NETWORK.optimization, 2),
     "pairs": partial(NETWORK.pairs, 2),
@@ -62,9 +57,14 @@ UNBATCHED |= {
 MLLS = ExactMarginalLogLikelihood, AnalyticExactMarginalLogLikelihood
 
 
-# Numbers of anchors and of units are batch shapes, too.
-@pytest.mark.parametrize("batch_shape", [(4,), (8,), (2, 3)])
-@pytest.mark.parametrize("name", UNBATCHED)
+@pytest.mark.parametrize(
+    ("name", "batch_shape"),
+    [
+        *((name, (2, 3)) for name in UNBATCHED),
+        ("DataAdaptiveHadamardKernel", (4,)),  # as many as there are anchors
+        ("texture", (8,)),  # as many as there are units
+    ],
+)
 def test_priors_of_an_unbatched_kernel_count_for_every_data_set(name, batch_shape):
     kernel = UNBATCHED[name]()
     x = torch.rand(*batch_shape, 5, 2)

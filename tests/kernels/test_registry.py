@@ -5,15 +5,7 @@ import math
 import pytest
 import torch
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import (
-    Kernel,
-    LinearKernel,
-    MaternKernel,
-    PeriodicKernel,
-    RBFKernel,
-    RQKernel,
-    ScaleKernel,
-)
+from gpytorch.kernels import Kernel, LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
@@ -25,18 +17,10 @@ from gpytorch_nkn.interpretation.expansion import words_of
 from gpytorch_nkn.interpretation.expansion.candidates import as_gpytorch
 from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.kernels import (
-    SPECS,
-    CenteredLinearKernel,
-    DampedTrendKernel,
     Formula,
-    IntegratedWienerKernel,
     KernelSpec,
     NeuralKernelNetwork,
-    SpectralComponentKernel,
     StationaryKernel,
-    StepKernel,
-    WienerKernel,
-    ZeroMeanPeriodicKernel,
     kernel_spec,
     register,
     short_name,
@@ -240,39 +224,3 @@ def test_words_of_a_row_are_checked(fields, message):
     with pytest.raises(ValueError, match=message):
         register(KernelSpec(Own, "OWN", **fields))
     assert short_name(Own()) == "Own"
-
-
-PRESETS = {
-    "time_series": NeuralKernelNetwork.time_series(),
-    "regression": NeuralKernelNetwork.regression(2),
-    "tabular": NeuralKernelNetwork.tabular(2, columns=True, spectral=1),
-    "additive": NeuralKernelNetwork.additive(2),
-    "texture": NeuralKernelNetwork.texture(),
-    "optimization": NeuralKernelNetwork.optimization(2),
-    "pairs": NeuralKernelNetwork.pairs(2),
-}
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_primitive_of_a_preset_has_a_full_row(name):
-    for kernel in PRESETS[name].primitives:
-        base = kernel.base_kernel if isinstance(kernel, ScaleKernel) else kernel
-        row = kernel_spec.own_spec(base)
-        assert row is not None and row.parameters and row.measure is not None
-        assert row.role is not None or row.words is not None
-        formula = row.formula_of(base)
-        assert formula is not None and formula.code is not None
-        for parameter in row.parameters:  # those that the row names are all that there are
-            assert parameter in base._parameters or f"raw_{parameter}" in base._parameters
-        assert len(row.parameters) == len(base._parameters)
-
-
-def test_classes_and_codes_are_there_once():
-    assert len({row.cls for row in SPECS}) == len(SPECS)
-    kernels = [RBFKernel(), RQKernel(), PeriodicKernel(), LinearKernel(), CenteredLinearKernel()]
-    kernels += [ZeroMeanPeriodicKernel(), SpectralComponentKernel()]
-    kernels += [WienerKernel(), IntegratedWienerKernel(), DampedTrendKernel()]
-    kernels += [StepKernel("before"), StepKernel("after")]
-    kernels += [MaternKernel(nu=nu) for nu in (0.5, 1.5, 2.5)]
-    codes = [kernel_spec.own_spec(kernel).formula_of(kernel).code for kernel in kernels]
-    assert sorted(codes) == list(range(len(kernels)))  # as cpp/native_plan.h numbers them

@@ -134,7 +134,7 @@ def test_values_and_gradients_equal_dense_ones(shapes, whole):
 
 
 @pytest.mark.parametrize("whole", [False, True])
-@pytest.mark.parametrize("shapes", SHAPES[:3] + SHAPES[6:])
+@pytest.mark.parametrize("shapes", [*SHAPES[:2], *SHAPES[6:11:2]])
 def test_numerical_gradients_of_both_orders(shapes, whole):
     if sum(map(len, filter(None, shapes))) > 5:
         shapes = tuple(s and (*s[:-1], min(s[-1], 3)) for s in shapes)

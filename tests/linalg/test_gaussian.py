@@ -4,11 +4,7 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal
 
-from gpytorch_nkn.linalg import (
-    entrywise_negative_log_likelihood,
-    gaussian_negative_log_likelihood,
-    solve_in_place,
-)
+from gpytorch_nkn.linalg import entrywise_negative_log_likelihood, gaussian_negative_log_likelihood
 from tests.linalg.test_entrywise import random_matrix
 
 
@@ -113,22 +109,6 @@ def test_second_derivatives_are_rejected(entrywise):
         value = gaussian_negative_log_likelihood(covariance, residual)
     with pytest.raises(NotImplementedError, match="no second derivatives"):
         torch.autograd.grad(value, matrix.tensors, create_graph=True)
-
-
-@pytest.mark.parametrize("invert", [True, False])
-def test_solve_in_place(invert):
-    covariance, vector = random_covariance(6), torch.randn(6)
-    buffer = torch.full((6, 6), math.nan)
-
-    def fill(out):
-        out.copy_(covariance.tril())  # what is above the diagonal does not count
-
-    value, solution = solve_in_place(fill, vector, buffer, invert)
-    density = MultivariateNormal(torch.zeros(6), covariance).log_prob(vector)
-    assert value == pytest.approx(-density.item(), rel=1e-12)
-    torch.testing.assert_close(solution, torch.linalg.solve(covariance, vector))
-    expected = covariance.inverse() if invert else torch.linalg.cholesky(covariance)
-    torch.testing.assert_close(buffer.tril(), expected.tril())
 
 
 def test_the_jitter_is_no_larger_than_it_has_to_be():

@@ -4,76 +4,12 @@ import pytest
 import torch
 
 from gpytorch_nkn.linalg import in_threads, symmetric_strips
-from gpytorch_nkn.linalg.tiles import mirror
-from tests.linalg.test_entrywise import CauchyEvaluator, cauchy
 
 
 @pytest.fixture(autouse=True)
 def _one_thread_afterwards():
     yield
     torch.set_num_threads(1)
-
-
-def evaluator_of(num_rows, num_columns=None):
-    x1 = torch.randn(num_rows, 1)
-    x2 = x1 if num_columns is None else torch.randn(num_columns, 1)
-    scale = torch.ones(1)
-    return CauchyEvaluator(x1, x2, scale), x1, x2, scale
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize(
-    "shape", [(1, 1), (1, 40_000), (40_000, 1), (200, 300), (129, 127), (3, 700), (700, 3)]
-)
-def test_every_entry_is_written_once(shape, threads):
-    torch.set_num_threads(threads)
-    evaluator, x1, x2, scale = evaluator_of(*shape)
-    out = torch.full(shape, torch.nan)
-    evaluator.fill(out)
-    torch.testing.assert_close(out, cauchy(x1, x2, scale))
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("size", [1, 2, 128, 129, 300])
-def test_lower_triangle(size, threads):
-    torch.set_num_threads(threads)
-    evaluator, x, _, scale = evaluator_of(size)
-    out = torch.full((size, size), torch.nan)
-    evaluator.fill(out)
-    expected = cauchy(x, x, scale)
-    torch.testing.assert_close(out.tril(), expected.tril())
-    mirror(out)
-    torch.testing.assert_close(out, expected)
-    assert torch.equal(out, out.mT)
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("shape", [(5, 4), (200, 300), (5, None), (300, None)])
-def test_vjp_of_weights(shape, threads):
-    torch.set_num_threads(threads)
-    evaluator, x1, x2, scale = evaluator_of(*shape)
-    weights = torch.randn(x1.size(0), x2.size(0))
-    before = weights.clone()
-    found = evaluator.vjp(weights)
-    assert torch.equal(weights, before)
-    sources = [x1] if x1 is x2 else [x1, x2]
-    sources = [tensor.requires_grad_() for tensor in (*sources, scale)]
-    expected = torch.autograd.grad((cauchy(x1, x2, scale) * weights).sum(), sources)
-    torch.testing.assert_close(found, list(expected), rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("size", [1, 5, 300])
-def test_vjp_of_a_likelihood(size):
-    """Weights are half of a symmetric matrix, its lower triangle given, less ``a a^T``."""
-    evaluator, x, _, scale = evaluator_of(size)
-    inverse, solution = torch.randn(size, size), torch.randn(size)
-    inverse = inverse + inverse.mT
-    weights = 0.5 * (inverse - torch.outer(solution, solution))
-    inverse[torch.ones(size, size).triu(1).bool()] = torch.nan
-    found = evaluator.vjp(inverse, solution)
-    sources = [x.requires_grad_(), scale.requires_grad_()]
-    expected = torch.autograd.grad((cauchy(x, x, scale) * weights).sum(), sources)
-    torch.testing.assert_close(found, list(expected), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 7])

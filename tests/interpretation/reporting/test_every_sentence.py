@@ -411,7 +411,7 @@ def test_sentences_on_series(kind, seed):
         check(section.sentences, COMPONENT, c)
 
 
-@pytest.mark.parametrize("size", [0.05, 0.3, 0.35, 1.0])
+@pytest.mark.parametrize("size", [0.3, 0.35, 1.0])
 def test_sentences_on_cycles_that_are_weak_alone(size):
     rng, x = np.random.default_rng(0), np.arange(80.0)
     cycles = [scaled(PeriodicKernel(), size**2, period_length=p, lengthscale=3.0) for p in PERIODS]
@@ -491,7 +491,7 @@ def test_sentences_on_classes(seed):
     y = rng.uniform(size=n) < 1 / (1 + np.exp(-score))
     kernel = scaled(RBFKernel(ard_num_dims=2, lengthscale_constraint=GreaterThan(0.5)))
     model = NKNClassifier(
-        kernel, restarts=1, recipe=Recipe(adam_steps=0, lbfgs_iterations=20), random_state=0
+        kernel, restarts=1, recipe=Recipe(adam_steps=0, lbfgs_iterations=8), random_state=0
     ).fit(x, np.where(y, "yes", "no"))
     c = SimpleNamespace(y=y, x=torch.as_tensor(x), names=("x0", "x1"))
     c.predict = lambda rows: torch.as_tensor(model.predict_proba(rows.numpy())[:, 1])
@@ -499,7 +499,8 @@ def test_sentences_on_classes(seed):
     rest = grid - grid.mean(0) - grid.mean(1)[:, None] + grid.mean()
     c.joint = rest.var() / max(grid.var(), 1e-12)
     c.total = {f"x{k}": grid.mean(1 - k).var() / max(grid.var(), 1e-12) + c.joint for k in (0, 1)}
-    c.range = {f"x{k}": np.ptp([partial(c, f"x{k}", v) for v in c.x[:, k]]) for k in (0, 1)}
+    inside = [np.linspace(*np.quantile(column, [0, 1]), 15) for column in x.T]
+    c.range = {f"x{k}": np.ptp([partial(c, f"x{k}", v) for v in inside[k]]) for k in (0, 1)}
     labels, p = model.held_out_
     own, p = labels == 1, p[:, 1]
     c.loss, c.right = log_loss(own, p), (p > 0.5) == own

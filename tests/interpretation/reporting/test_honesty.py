@@ -8,7 +8,7 @@ import torch
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import ChainedInputTransform, Normalize, Round, Warp
 from gpytorch.constraints import Interval
-from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from scipy import stats
 
@@ -37,27 +37,6 @@ def with_noise(model, noise):
     return model
 
 
-def test_noise_is_not_reported_as_structure():
-    x = torch.arange(120.0).unsqueeze(-1)
-    y = torch.randn(120)
-    model = with_noise(GP(x, y, rbf(1.0) + periodic(7.3)), 0.02)  # over-fits
-    split = decompose(model)
-    assert split.explained[-1] > 0.9 and not split.improves.any()
-    assert "this may all be noise" in report(model).summary[0]
-    assert "(may be noise)" in str(split)
-
-
-@pytest.mark.parametrize(
-    ("n", "slope", "size", "noise"), [(96, 0.2, 1, 0.1), (300, 0.01, 0.25, 0.3)]
-)
-def test_structure_that_is_hidden_by_other_structure_or_weak_is_found(n, slope, size, noise):
-    x = torch.arange(float(n)).unsqueeze(-1)
-    cycle = size * torch.sin(2 * math.pi * x[:, 0] / 12)
-    y = slope * x[:, 0] + cycle + noise * torch.randn(n)
-    split = decompose(with_noise(GP(x, y, periodic(12.0) + LinearKernel()), noise**2))
-    assert split.improves.any(-1).all()
-
-
 def test_a_cycle_has_the_period_that_carries_it():
     x = torch.arange(150.0).unsqueeze(-1)
     y = 2 * torch.sin(2 * math.pi * x[:, 0] / 30)
@@ -65,13 +44,6 @@ def test_a_cycle_has_the_period_that_carries_it():
     kernel.kernels[1].outputscale = 0.4
     names = {part.name for part in decompose(with_noise(GP(x, y, kernel), 0.01)).components}
     assert "cycle of 30.0" in names
-
-
-def test_what_comes_back_is_not_said_to_fade():
-    x = torch.linspace(0, 10, 60).unsqueeze(-1)
-    y = torch.sin(2 * math.pi * x[:, 0] / 11)
-    assert "decays" not in report(with_noise(GP(x, y, periodic(11.0)), 0.01)).text
-    assert "decays" in report(with_noise(GP(x, y, rbf(1.5)), 0.01)).text
 
 
 def test_columns_that_hardly_vary_are_in_the_expansion():
@@ -123,7 +95,7 @@ def warped(top):
 
 
 def test_reports_have_the_raw_inputs_and_simplified_models_can_learn_their_transform():
-    x = torch.rand(30, 2)
+    x = torch.rand(12, 2)
     warp = Warp(d=2, indices=[0, 1])
     warp.concentration0.data.fill_(2.0)
     model = SingleTaskGP(x, x.sum(-1, keepdim=True).sin(), input_transform=warp)
@@ -195,9 +167,8 @@ def test_numbers_are_of_observations_and_not_of_working_targets(likelihood):
     np.testing.assert_allclose(found.fit.data[1], np.exp(y) if of_counts else y, rtol=1e-6)
 
 
-@pytest.mark.parametrize("rate", [0.4, 4.0])
-def test_independent_counts_show_no_misfit(rate):
-    y = np.random.default_rng(3).poisson(rate, 120).astype(float)
+def test_independent_counts_show_no_misfit():
+    y = np.random.default_rng(3).poisson(0.4, 120).astype(float)
     forecaster = NKNForecaster(quality="fast", progress=False, random_state=0)
     found = report(forecaster.fit(np.arange(120.0), y), progress=False)
     for scores in (found.ahead, found.held_out):
@@ -217,17 +188,6 @@ def test_a_level_shift_is_not_reported_as_a_rising_trend(change, words):
     forecaster = NKNForecaster(quality="fast", seasons=[12], progress=False, random_state=0)
     found = str(report(forecaster.fit(t, y), progress=False))
     assert f"A trend with {words} (" in found and "rising" not in found
-
-
-def test_a_component_is_called_smooth_by_no_report_on_a_rough_kernel():
-    x = torch.linspace(0, 10, 80, dtype=torch.float64).unsqueeze(-1)
-    rough = MaternKernel(nu=0.5)
-    rough.lengthscale = 0.4
-    noise = torch.randn(80, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    path = torch.linalg.cholesky(rough.double()(x).to_dense().detach()) @ noise
-    model = SingleTaskGP(x, path.unsqueeze(-1), 1e-4 + 0 * x, covar_module=rough).eval()
-    found = str(report(model))
-    assert "variation without a period" in found and "smooth" not in found
 
 
 class Halved(RBFKernel):

@@ -22,21 +22,6 @@ def make():
     )
 
 
-def shrink_weight(network):
-    weight = network.layers[2].raw_weight
-    network.layers[2].raw_weight = nn.Parameter(weight.data[:, :1])
-
-
-def prune(network):
-    """A primitive and its weights, without the layer's knowing."""
-    del network.primitives[3]
-    network.layers[0].raw_weight = nn.Parameter(network.layers[0].raw_weight.data[:, :3])
-
-
-def drop_last(network):
-    del network.layers[-1]
-
-
 def wider_lengthscale(network):
     network.primitives[0].raw_lengthscale = nn.Parameter(torch.zeros(1, 2))
 
@@ -62,13 +47,9 @@ def forward_of_a_layer(network):
 
 
 CHANGES = {
-    "a primitive more": lambda n: n.primitives.append(RBFKernel()),
     "a primitive less": lambda n: n.primitives.__delitem__(3),
     "another layer": lambda n: n.layers.__setitem__(2, Linear(3, 1)),
     "unknown nu": lambda n: setattr(n.primitives[3], "nu", 3.5),
-    "smaller weight": shrink_weight,
-    "pruned primitive": prune,
-    "no last layer": drop_last,
     "wider lengthscale": wider_lengthscale,
     "batch of lengthscales": batch_of_lengthscales,
     "layers in float32": single_precision_layers,
@@ -88,16 +69,16 @@ def outcome(network, path, x, diag=False):
 
 @pytest.mark.parametrize("path", ["auto", *PATHS])
 @pytest.mark.parametrize("name", CHANGES)
-@pytest.mark.parametrize("diag", [False, True])
-def test_a_changed_network(diag, name, path):
+def test_a_changed_network(name, path):
     network, x = make(), torch.randn(20, 1)
-    outcome(network, path, x, diag)
+    outcome(network, path, x)
     CHANGES[name](network)
-    expected, actual = outcome(network, "plain", x, diag), outcome(network, path, x, diag)
-    if isinstance(expected, type):
-        assert actual is expected
-    else:
-        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-10)
+    for diag in (False, True):
+        expected, actual = outcome(network, "plain", x, diag), outcome(network, path, x, diag)
+        if isinstance(expected, type):
+            assert actual is expected
+        else:
+            torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("path", ["auto", *PATHS])

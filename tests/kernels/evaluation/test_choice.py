@@ -62,8 +62,10 @@ def test_an_inner_network_is_evaluated_by_its_own_path(path, ran):
 
 
 @pytest.mark.parametrize("path", ["auto", *PATHS])
-@pytest.mark.parametrize(("batch_shape", "size"), [((), 6), ((), 110), ((3,), 6), ((3,), 60)])
-@pytest.mark.parametrize("other", [False, True])
+@pytest.mark.parametrize(
+    ("batch_shape", "size", "other"),
+    [((), 6, True), ((), 110, False), ((3,), 6, False), ((3,), 60, True)],
+)
 def test_diagonals_with_first_and_second_derivatives(other, batch_shape, size, path, ran):
     network = NeuralKernelNetwork.tabular(3, batch_shape=torch.Size(batch_shape)).double()
     x1 = rough_inputs(size, 3).requires_grad_()
@@ -116,20 +118,6 @@ def _fastest(path):
         return path
     with kernel_evaluation("auto"):
         return "compiled" if is_compiled() else "tiles"
-
-
-@pytest.mark.parametrize("path", ["auto", *PATHS])
-def test_forward_mode_differentiation(path, ran):
-    network, x, tangent = make_network("regression"), rough_inputs(4, 3), torch.randn(4, 3)
-    with kernel_evaluation(path):
-        with torch.autograd.forward_ad.dual_level():
-            dual = torch.autograd.forward_ad.make_dual(x, tangent)
-            values = network(dual).to_dense()
-            assert ran == []
-            actual = torch.autograd.forward_ad.unpack_dual(values).tangent
-    with kernel_evaluation("plain"):
-        above, below = (network(x + step * tangent).to_dense() for step in (1e-6, -1e-6))
-    torch.testing.assert_close(actual, (above - below) / 2e-6, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("path", ["auto", *PATHS])

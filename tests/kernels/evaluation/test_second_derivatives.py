@@ -1,4 +1,3 @@
-import itertools
 from functools import partial
 
 import pytest
@@ -61,15 +60,15 @@ def assert_close(actual, expected, tolerance=1e-9):
         assert float((one - other).abs().max()) <= tolerance * most
 
 
-@pytest.mark.parametrize("dims", [1, 5])
+@pytest.mark.parametrize("dims", [1, 3])
 @pytest.mark.parametrize("name", STOCK)
 def test_at_equal_inputs(name, dims):
     network = perturb(NeuralKernelNetwork([STOCK[name]()], []))
     x = rough_inputs(3, dims)
-    for one, other in itertools.combinations_with_replacement(x, 2):
+    for one, other in (x[[0, 0]], x[[1, 1]], x[[1, 2]]):
         expected = differences_of_pair(network, one, other)
         assert expected.abs().max() > 1e-3
-        for path in ("auto", "plain", *PATHS_HERE):
+        for path in ("plain", *PATHS_HERE):
             with kernel_evaluation(path):
                 found = hessian_of_pair(network, one.clone(), other.clone())
                 assert_near(found, expected, path, 2e-3)
@@ -99,8 +98,8 @@ def test_values_do_not_depend_on_gradients():
     torch.testing.assert_close(values.diagonal(), torch.ones(5, dtype=values.dtype))
 
 
-@pytest.mark.parametrize("path", ["auto", "plain", *PATHS])
-@pytest.mark.parametrize("name", STOCK)
+@pytest.mark.parametrize("path", ["plain", *PATHS])
+@pytest.mark.parametrize("name", ["rbf", "matern52", "matern32", "rq", "own"])
 def test_at_many_equal_inputs(name, path):
     """Squared distances of several columns, where rounding is on either side of zero."""
     network = perturb(NeuralKernelNetwork([STOCK[name]()], []))
@@ -114,7 +113,7 @@ def test_at_many_equal_inputs(name, path):
     torch.testing.assert_close(found, torch.stack(expected))
 
 
-@pytest.mark.parametrize("path", ["auto", "plain", *PATHS])
+@pytest.mark.parametrize("path", ["plain", *PATHS])
 @pytest.mark.parametrize("make", [partial(MaternKernel, nu=0.5), WienerKernel])
 def test_infinite_for_functions_without_a_derivative(make, path):
     kernel = make()

@@ -1,7 +1,6 @@
 import pytest
 import torch
 
-from gpytorch_nkn.settings import kernel_evaluation
 from tests.kernels.evaluation.networks import (
     CASES,
     PATHS,
@@ -26,8 +25,9 @@ BATCHES = {  # batch shapes of the network, of x1 and of x2
 
 @pytest.mark.parametrize(
     ("name", "inputs"),
-    [(name, inputs) for name in CASES for inputs in ("one", "two")]
-    + [(name, "equal") for name in list(CASES)[::3]],
+    [(name, "two") for name in CASES]
+    + [(name, "one") for name in list(CASES)[::2]]
+    + [(name, "equal") for name in list(CASES)[1::4]],
 )
 def test_equal_to_plain_autograd(name, inputs):
     case, network = CASES[name], make_network(name)
@@ -50,7 +50,7 @@ def test_equal_to_plain_autograd(name, inputs):
     + [
         (name, batches)
         for name in ("active-dims", "activations", "optimization-scaled", "scaled", "skip")
-        for batches in ("network", "crossed", "wider")
+        for batches in ("crossed", "wider")
     ],
 )
 def test_batches(name, batches):
@@ -143,24 +143,6 @@ def test_points_far_from_the_origin(name, path):
     near = evaluate(path, network, x1, x2)["values"]
     far = evaluate(path, network, x1 + 1000, x2 + 1000)["values"]
     torch.testing.assert_close(far, near, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_parameters_changed_between_the_passes_never_give_a_wrong_gradient(path):
-    network, x = make_network("rbf"), rough_inputs(6, 3)
-    expected = evaluate("plain", network, x, weights=torch.ones(6, 6))
-    with kernel_evaluation(path):
-        total = network(x).to_dense().sum()
-        with torch.no_grad():
-            for parameter in network.parameters():
-                parameter += 1
-        try:
-            total.backward()
-        except RuntimeError as error:
-            assert "modified by an inplace operation" in str(error)
-            return
-    for name, parameter in network.named_parameters():
-        torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("path", ["auto", *PATHS])

@@ -17,7 +17,7 @@ from gpytorch.kernels import (
 )
 
 from gpytorch_nkn.kernels import ComplexExponentialKernel, NeuralKernelNetwork
-from gpytorch_nkn.layers import Activation, Linear, Product
+from gpytorch_nkn.layers import Linear, Product
 from tests.kernels.contract import dense, perturb
 
 
@@ -51,23 +51,6 @@ def test_value_equals_the_formula_written_out_for_one_pair():
     expected = 1.3 * (0.5 * k1 + 1.5 * k2 + 0.1) * (2.0 * k1 + 0.3 * k2 + 0.7) + 0.2
     value = dense(network, torch.tensor([[x]]), torch.tensor([[y]])).item()
     assert expected > 1 and value == pytest.approx(expected, rel=1e-12)
-
-
-def test_bias_equals_a_constant_kernel_and_activation_a_power_series():
-    x, y = torch.randn(6, 1), torch.randn(4, 1)
-    k1, k2 = dense(rbf(0.8), x, y), dense(RQKernel(), x, y)
-    network = NeuralKernelNetwork(
-        [rbf(0.8), RQKernel()],
-        [
-            linear([[0.5, 1.5], [2.0, 0.3]], [0.1, 0.7]),
-            Activation(2, [0.2, 0.0, 3.0]),
-            Product(2, 1),
-            Activation(1, "exp"),
-        ],
-    )
-    first, second = 0.5 * k1 + 1.5 * k2 + 0.1, 2.0 * k1 + 0.3 * k2 + 0.7
-    expected = torch.exp((0.2 + 3 * first**2) * (0.2 + 3 * second**2))
-    torch.testing.assert_close(dense(network, x, y), expected)
 
 
 def test_network_in_a_network_takes_part_with_its_real_values():

@@ -1,5 +1,4 @@
 import inspect
-import itertools
 import math
 import pickle
 from copy import deepcopy
@@ -32,22 +31,21 @@ WIRINGS = [
     "Product2-Linear2-Product1",
     "Linear8-Product4-Linear8-Product4-Linear4-Product2-Linear1",
 ]
-TABULAR = {"columns": True, "spectral": 2, "ard": False, "priors": True}
 # All presets, by name, positional arguments and options of their own.
 STARTS = [
     ("time_series", (), {}),
     ("texture", (), {}),
     ("pairs", (4,), {"cat_dims": [1]}),
-    *[("tabular", (dim,), {"columns": True, "spectral": 2}) for dim in (1, 2, 20)],
+    ("tabular", (20,), {"columns": True, "spectral": 2}),
     ("tabular", (5,), {"ard": False, "columns": True, "spectral": 2, "cat_dims": [1]}),
+    ("tabular", (2,), {"cat_dims": [0, 1]}),
     *[
         (name, (dim,), {"cat_dims": cat_dims})
         for name in ("regression", "tabular", "additive", "optimization")
-        for dim, cat_dims in [(1, []), (2, [0, 1]), (5, [1]), (20, [])]
+        for dim, cat_dims in [(1, []), (5, [1]), (20, [])]
     ],
 ]
 OPTIONS = [
-    {},
     {"sparsity": "l1"},
     {"priors": False, "sparsity": "l1", "batch_shape": torch.Size([2])},
     {"priors": False, "batch_shape": torch.Size([1, 2])},
@@ -79,32 +77,6 @@ def test_regression_has_the_papers_parameters_for_rbf_and_rq(dim):
     assert LAYERS[6] == 4 * dim + 85 - (4 * (dim + 1) + 2)  # the paper's total, less its kernels
 
 
-def by_hand(network, x, y):
-    """Values of a network by its primitives and the weights of its layers."""
-    first = units = torch.stack([dense(k, x, y) for k in network.primitives])
-    for number, layer in enumerate(network.layers, start=1):
-        if network.skip and number == len(network.layers):
-            units = torch.cat([units, first])
-        if isinstance(layer, Linear):
-            units = torch.einsum("oc,cnm->onm", layer.weight, units) + layer.bias[:, None, None]
-        else:
-            units = units.unflatten(0, (layer.out_features, -1)).prod(1)
-    return units.squeeze(0)
-
-
-@pytest.mark.parametrize(
-    "name, args, dim, options",
-    [(*preset, {}) for preset in PRESETS]
-    + [("tabular", (3,), 3, {name: v}) for name, v in TABULAR.items()]
-    + [("optimization", (3,), 3, {}), ("optimization", (3,), 3, {"wiring": "Linear3-Linear1"})],
-)
-def test_value_at_the_start_equals_the_composition_by_hand(name, args, dim, options):
-    network, x, y = build(name, args, **options), torch.rand(6, dim), torch.rand(5, dim)
-    expected = by_hand(network, x, y)
-    assert expected.abs().max() > 0.01 and expected.std() > 1e-3
-    torch.testing.assert_close(dense(network, x, y), expected)
-
-
 @pytest.mark.parametrize("name, args, own", STARTS)
 def test_variance_at_the_start_is_near_one_and_float32_is_enough(name, args, own):
     method, dim = getattr(NeuralKernelNetwork, name), args[0] if args else 1
@@ -112,7 +84,7 @@ def test_variance_at_the_start_is_near_one_and_float32_is_enough(name, args, own
     num_primitives = len(method(*args, **own).primitives)
     generator = torch.Generator().manual_seed(dim)
     wirings = WIRINGS if "wiring" in known else [None]
-    cases = *itertools.product(OPTIONS[:2], wirings), *((o, wirings[0]) for o in OPTIONS[2:])
+    cases = *(({}, wiring) for wiring in wirings), *((o, wirings[0]) for o in OPTIONS)
     for options, wiring in cases:
         kept = {key: value for key, value in options.items() if key in known}
         kept |= {"wiring": wiring} if wiring else {}
@@ -122,8 +94,8 @@ def test_variance_at_the_start_is_near_one_and_float32_is_enough(name, args, own
             continue  # a skip connection ends in a Linear layer
         network = method(*args, **own, **kept).float()
         for scale in (3.0, 30.0):
-            corners = 2.0 * torch.randint(0, 2, (20, dim), generator=generator) - 1
-            inner = 2 * torch.rand(20, dim, generator=generator) - 1
+            corners = 2.0 * torch.randint(0, 2, (12, dim), generator=generator) - 1
+            inner = 2 * torch.rand(12, dim, generator=generator) - 1
             x = scale * torch.cat([torch.zeros(1, dim), corners, inner]).float()
             matrix = network(x).to_dense()
             variance = matrix.diagonal(dim1=-1, dim2=-2)

@@ -17,7 +17,7 @@ GRIDS = [
     ((5, 7), 0.2),
     ((5, 7), 0.7),
     ((5, 7), 0.0),
-    ((34, 2), 0.3),  # one factor is split into even and odd
+    ((33, 2), 0.3),  # one factor is split into even and odd
     ((12,), 0.3),
     ((3, 4, 3), 0.6),
     ((6, 1, 4), 0.3),
@@ -83,7 +83,7 @@ BATCHES = [
 
 
 @pytest.mark.parametrize("batches_of", BATCHES)
-@pytest.mark.parametrize("share", [0.25, 0.7, 0.0])
+@pytest.mark.parametrize("share", [0.7, 0.0])
 def test_a_batch_is_its_entries_and_shared_parts_get_the_sum_of_gradients(batches_of, share):
     mask_batch, batches, batch, noise_batch = batches_of
     shape = (4, 5)
@@ -167,7 +167,7 @@ def test_block_errors_and_every_gradient_equal_the_dense_ones(shape, share):
     compare(chosen, expected[[2, 0]], residual, noise, factors)
 
 
-@pytest.mark.parametrize(("share", "batch"), [(0.2, ()), (0.7, (2,)), (0.0, ())])
+@pytest.mark.parametrize(("share", "batch"), [(0.2, ()), (0.7, (2,))])
 def test_scale_is_the_mean_ratio_of_squared_errors_and_variances(share, batch, monkeypatch):
     shape = (6, 7)
     grid = random_grid(shape, share, batch)

@@ -42,16 +42,6 @@ def test_product_equals_that_of_the_dense_matrix(shapes, size):
     torch.testing.assert_close(kronecker_multiply(factors, array), expected)
 
 
-@pytest.mark.parametrize("n", [1, 2, 7, 31, 32, 33, 64, 65])
-@pytest.mark.parametrize("centrosymmetric", [True, False])
-def test_eigendecomposition_of_one_matrix(n, centrosymmetric):
-    matrix = toeplitz(n) if centrosymmetric else positive(n)
-    values, vectors = symmetric_eigen(matrix)
-    torch.testing.assert_close(vectors @ vectors.mT, torch.eye(n))
-    torch.testing.assert_close(vectors * values @ vectors.mT, matrix)
-    torch.testing.assert_close(values.sort().values, torch.linalg.eigvalsh(matrix))
-
-
 def test_eigendecomposition_of_matrices_of_very_different_size():
     matrices = torch.stack([1e10 * toeplitz(40), 1e-10 * positive(40)])
     values, vectors = symmetric_eigen(matrices)
