@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import io
-import itertools
 import pickle
 import warnings
 from functools import partial
@@ -115,13 +114,11 @@ def check_gradients_of_joint_posteriors(case: Case):
     def covariances(model, x):
         return model.posterior(x).distribution.covariance_matrix.cos()
 
-    for model, value, (q, before) in itertools.product(
-        (case.model(), ModelListGP(case.model(), case.model())),
-        (draws, covariances),
-        ((1, past[:0]), (3, past)),
-    ):
-        if value is covariances and case.members and isinstance(model, ModelListGP):
-            continue  # a list of ensembles has no covariance matrix
+    model, listed = case.model(), ModelListGP(case.model(), case.model())
+    uses = [(model, draws, 3, past), (model, covariances, 1, past[:0]), (listed, draws, 1, past)]
+    if not case.members:  # a list of ensembles has no covariance matrix
+        uses.append((listed, covariances, 3, past))
+    for model, value, q, before in uses:
 
         def total(x, model=model, value=value, before=before):
             return value(model, torch.cat([before, x])).sum()
@@ -234,12 +231,6 @@ def check_samples(case: Case):
     torch.testing.assert_close(samples.std(0), deviation, rtol=0.15, atol=0.0)
 
 
-def check_draws(draws, mean, variance):
-    assert draws.shape == (2048, *mean.shape)
-    assert ((draws.mean(0) - mean).abs() < 0.12 * variance.sqrt()).all()
-    torch.testing.assert_close(draws.var(0), variance, rtol=0.2, atol=0.0)
-
-
 def check_paths(case: Case):
     """Pathwise draws have the moments of the posterior and are chosen among for BoTorch."""
     options = {} if case.on_grid else {"input_transform": Normalize(case.columns)}
@@ -249,8 +240,8 @@ def check_paths(case: Case):
             draw_matheron_paths(model, torch.Size([2]))
         return
     torch.manual_seed(0)
-    with torch.no_grad():
-        paths = draw_matheron_paths(model, torch.Size([2048]))
+    with torch.no_grad(), mock.patch("gpytorch_nkn.models.pathwise.paths._MAPS", 4):
+        paths = draw_matheron_paths(model, torch.Size([1024]))
         draws = paths(points)
         mean, variance = (part.squeeze(-1) for part in moments(model, points))
         if not case.linear:  # draws are of warped outcomes, not of a Gaussian in their place
@@ -260,17 +251,13 @@ def check_paths(case: Case):
             values = normal.mean + level[:, None, None] * normal.stddev
             values = model.outcome_transform.untransform(values.unsqueeze(-1))[0].squeeze(-1)
             mean, variance = values.mean(0), values.var(0)
-    check_draws(draws, mean, variance)
-    for copied in (copy.deepcopy(paths), pickle.loads(pickle.dumps(paths))):
-        torch.testing.assert_close(copied(points), draws)
+    assert draws.shape == (1024, *mean.shape)
+    assert ((draws.mean(0) - mean).abs() < 0.16 * variance.sqrt()).all()
+    torch.testing.assert_close(draws.var(0), variance, rtol=0.3, atol=0.0)
+    torch.testing.assert_close(pickle.loads(pickle.dumps(paths))(points), draws)
     with pytest.raises(TypeError, match="Inputs must have the dtype torch.float64, got"):
         paths(points.float())
-    single, first = (
-        draw_matheron_paths(model, torch.Size(shape))
-        for shape in ((), (1,))
-        if torch.manual_seed(1)
-    )
-    torch.testing.assert_close(single(points), first(points)[0])
+    assert draw_matheron_paths(model, torch.Size([]))(points).shape == mean.shape
     thompson = PathwiseThompsonSampling(model)
     batches = case.points(3, 2).requires_grad_()
     both = thompson(batches)
@@ -459,47 +446,31 @@ def check_outcome_transforms(case: Case):
 
 
 def check_columns_of_transforms(case: Case):
-    """A transform that changes the number of columns is as transforming the data beforehand."""
+    """A transform that changes the number of columns or of points is as transforming the data."""
     if case.on_grid:
         return
-    inputs, y = case.data()
-    columns = torch.arange(case.columns)
-    transforms = [FilterFeatures(columns[:1]), FilterFeatures(columns.flip(0))]
-    if case.columns > 1:
-        if inputs.device.type == torch.get_default_device().type:  # of BoTorch's indices
-            transforms += [InteractionFeatures()]
-        transforms += [
-            AppendFeatures(feature_set=torch.tensor([[0.5]]), transform_on_train=True),
-            AppendFeatures(f=lambda x: x[..., :1].square().unsqueeze(-2), transform_on_train=True),
-        ]
+    (inputs, y), points = case.data(), case.points(2, 3)
+    shifts = torch.tensor([0.0, 0.05, -0.03]).to(inputs)[:, None].expand(3, case.columns)
+    squares = AppendFeatures(f=lambda x: x[..., :1].square().unsqueeze(-2), transform_on_train=True)
+    transforms = [FilterFeatures(torch.tensor([1])), squares, InputPerturbation(shifts)]
+    if inputs.device.type == torch.get_default_device().type:  # of BoTorch's indices
+        transforms += [InteractionFeatures()]
     for transform in transforms:
         apart = copy.deepcopy(transform).eval()
-        wide = apart.transform(inputs)
-        plain = moved(case.make(wide, y))
+        plain = moved(case.make(apart.transform(inputs) if apart.transform_on_train else inputs, y))
         model = take(case.make(inputs, y, input_transform=transform), plain, ())
         model.load_state_dict(plain.state_dict(), strict=False)
-        points = case.points(4)
-        expected = moments(plain, apart.transform(points))
+        each = apart.transform(points)
+        expected = moments(plain, each)
         torch.testing.assert_close(moments(model, points), expected, rtol=1e-4, atol=1e-5)
         if not case.members:
-            model.posterior(case.points(2, 3)).rsample()
-
-
-def check_several_points_of_one(case: Case):
-    """With an InputPerturbation, results are those at all perturbed points, as in BoTorch."""
-    if case.on_grid:
-        return
-    inputs, y = case.data()
-    shifts = torch.tensor([0.0, 0.05, -0.03]).to(inputs)[:, None].expand(3, case.columns)
-    plain = moved(case.make(inputs, y))
-    model = take(case.make(inputs, y, input_transform=InputPerturbation(shifts)), plain, ())
-    model.load_state_dict(plain.state_dict(), strict=False)
-    points = case.points(2)
-    each = (points.unsqueeze(-2) + shifts).flatten(0, 1)
-    torch.testing.assert_close(model.predict(points), plain.predict(each), rtol=1e-6, atol=1e-6)
-    found, expected = gradient_posterior(model, points), gradient_posterior(plain, each)
-    for name in ("mean", "covariance_matrix"):
-        torch.testing.assert_close(getattr(found, name), getattr(expected, name))
+            model.posterior(points).rsample()
+        if isinstance(transform, InputPerturbation):
+            torch.testing.assert_close(model.predict(points), plain.predict(each))
+            found = gradient_posterior(model, points[0])
+            expected = gradient_posterior(plain, each[0])
+            for name in ("mean", "covariance_matrix"):
+                torch.testing.assert_close(getattr(found, name), getattr(expected, name))
 
 
 def check_predict(case: Case):
@@ -529,7 +500,7 @@ def check_lists(case: Case):
     """In a list of models, a model has the same predictions and paths as alone."""
     first, points, x = case.model(), case.points(4), case.points(6)
     second = SingleTaskGP(x, x.sum(-1, keepdim=True))
-    mean, variance = moments(ModelListGP(first, second), points)
+    mean, _ = moments(ModelListGP(first, second), points)
     torch.testing.assert_close(mean[..., :1], moments(first, points)[0])
     other = moments(second, points)[0][:, 0]
     torch.testing.assert_close(mean[..., 1], other.expand(mean.shape[:-1]))
@@ -537,10 +508,14 @@ def check_lists(case: Case):
         with pytest.raises(NotImplementedError, match="signature|has no random features"):
             get_matheron_path_model(ModelList(first, second))
         return
-    torch.manual_seed(0)
     with torch.no_grad():
-        draws = get_matheron_path_model(ModelList(second, first), torch.Size([2048]))(points)
-        check_draws(draws.flip(-1), mean, variance)
+        torch.manual_seed(0)
+        draws = get_matheron_path_model(ModelList(second, first), torch.Size([2]))(points)
+        torch.manual_seed(0)
+        shapes = [2, 1] if case.members else [2], [2]
+        alone = map(draw_matheron_paths, (second, first), map(torch.Size, shapes))
+        alone = torch.broadcast_tensors(*(paths(points) for paths in alone))
+        torch.testing.assert_close(draws, torch.stack(alone, -1))
         thompson = PathwiseThompsonSampling(
             ModelListGP(first, second), GenericMCObjective(lambda y, X=None: y.sum(-1))
         )
@@ -556,19 +531,17 @@ def check_many_points(case: Case):
         return
     points, few = case.points(3000), 5
     weights = torch.tensor([2.0, -0.5])
-    transform = ScalarizedPosteriorTransform
-    other = case_of(NKNSingleTaskGP)
+    transform, other = ScalarizedPosteriorTransform, case_of(NKNSingleTaskGP)
+    one, other = case.model(), other.model() if case.columns == other.columns else case.model()
     uses = [
-        (case.model(), {}),
-        (case.model(), {"observation_noise": True}),
-        (case.model(), {"posterior_transform": transform(weights[:1])}),
-        (ModelListGP(case.model(), case.model()), {"posterior_transform": transform(weights)}),
+        (one, {"observation_noise": True}),
+        (one, {"posterior_transform": transform(weights[:1])}),
+        (ModelListGP(one, other), {"posterior_transform": transform(weights)}),
     ]
-    if case.columns == other.columns:
-        uses += [(ModelListGP(case.model(), other.model()), {"observation_noise": True})]
     if case.outputs:
-        uses += [(case.model(2), {}), (case.model(2), {"posterior_transform": transform(weights)})]
-        uses += [(ModelListGP(case.model(2), case.model()), {})]
+        several = case.model(2)
+        uses += [(several, {"posterior_transform": transform(weights)})]
+        uses += [(ModelListGP(several, one), {"observation_noise": True})]
     for model, options in uses:
         found = []
         moments(model, points[:few], **options)  # what is kept of the training data
@@ -577,8 +550,8 @@ def check_many_points(case: Case):
         joint = moments(model, points[:few], **options)
         torch.testing.assert_close([v[..., :few, :] for v in found], [*joint], rtol=1e-5, atol=1e-7)
     if case.outputs:
-        both = moments(ModelListGP(case.model(2), case.model()), points[:4])[1]
-        torch.testing.assert_close(both[..., :2], moments(case.model(2), points[:4])[1])
+        both = moments(ModelListGP(several, one), points[:4])[1]
+        torch.testing.assert_close(both[..., :2], moments(several, points[:4])[1])
 
 
 def check_covariances_of_many_points(case: Case):
@@ -678,33 +651,37 @@ def check_changed_state(case: Case):
     def loosely(model, state):
         model.load_state_dict({**state, "no": 0}, strict=False)
 
+    def load(model, options, way):
+        source, other = moved(options), copied(model)
+        before = moments(other, points)[0]
+        way(other, source.state_dict())
+        assert not torch.allclose(before, moments(other, points)[0])
+        agree(other, source)
+
     for own, others in zip(transforms_of(case, False), transforms_of(case, True), strict=True):
         model = case.make(*case.data(), **copied(own)).eval()
-        load = loosely if "outcome_transform" in own else type(model).load_state_dict
-        # of a nested one the outcome transform stays: only load_state_dict applies it
-        for options, way in ((others, load), (own, nested)):
-            source, other = moved(options), copied(model)
-            before = moments(other, points)[0]
-            way(other, source.state_dict())
-            assert not torch.allclose(before, moments(other, points)[0])
-            agree(other, source)
-        single = moved(own, torch.float32)
-        double = copied(single).double()
-        moments(single.eval(), points.float())
-        agree(single.double(), double)
-        single = copied(double.train()).float()
-        moments(double.eval(), points)
-        found, expected = (moments(m.float().eval(), points.float()) for m in (double, single))
-        torch.testing.assert_close(found, expected)
-        if case.exact:  # others have their data for good
-            x, y = case.data(seed=1)
-            targets = case.make(x, y, **copied(own)).train_targets
-            x = x.expand(model.train().train_inputs[0].shape)
-            other = copied(model)
-            moments(model.eval(), points)
-            for one in (model, other):
-                one.set_train_data(x, targets)
-            agree(model, other)
+        strict = type(model).load_state_dict if own else nested
+        load(model, others, loosely if "outcome_transform" in own else strict)
+    # the last one has parameters or constants of transforms, too; of a nested model the outcome
+    # transform stays: only load_state_dict applies it
+    load(model, own, nested)
+    single = moved(own, torch.float32)
+    double = copied(single).double()
+    moments(single.eval(), points.float())
+    agree(single.double(), double)
+    single = copied(double.train()).float()
+    moments(double.eval(), points)
+    found, expected = (moments(m.float().eval(), points.float()) for m in (double, single))
+    torch.testing.assert_close(found, expected)
+    if case.exact:  # others have their data for good
+        x, y = case.data(seed=1)
+        targets = case.make(x, y, **copied(own)).train_targets
+        x = x.expand(model.train().train_inputs[0].shape)
+        other = copied(model)
+        moments(model.eval(), points)
+        for one in (model, other):
+            one.set_train_data(x, targets)
+        agree(model, other)
 
 
 def train_data(model):
@@ -778,7 +755,7 @@ def check_tiny_outcomes(case: Case):
     model = case.model()
     mean, _ = moments(model, points)
     inputs, y = case.data()
-    for unit, offset in ((1e-30, 0.0), (1e-9, 2.0), (1e-6, 1.0)):
+    for unit, offset in ((1e-30, 0.0), (1e-9, 2.0)):
         context = contextlib.nullcontext()
         if not case.on_grid:
             context = pytest.warns(UserWarning, match="standard deviation of .* larger unit")
@@ -1095,7 +1072,6 @@ CHECKS = [
     check_input_transforms,
     check_outcome_transforms,
     check_columns_of_transforms,
-    check_several_points_of_one,
     check_predict,
     check_lists,
     check_many_points,

@@ -156,15 +156,11 @@ def spectral(inputs, y, train_Yvar=None, *, rbf=True, **options):
 
 
 def structures(inputs, y, *, warped=False, **options):
-    """Members of different structures, two of one structure; some with warped outcomes."""
-    kernels = (
-        small_network(inputs, options),
-        "outcome-warped matern" if warped else "matern",
-        "rbf",
-    )
+    """Members of two structures; outcomes of one may be warped."""
+    kernels = small_network(inputs, options), "outcome-warped matern" if warped else "matern"
     model = StructureEnsembleGP(inputs, y, structures=kernels, num_members=4, **options)
     model.warps[model.is_warped] = fit_warp(model.common_data()[1])
-    model.set_weights([0.25, 0.5, 0.25])
+    model.set_weights([0.75, 0.25])
     return model
 
 
@@ -178,15 +174,50 @@ def grid(inputs, y, *, own=False, **options):
     return KroneckerGridGP(inputs, y, kernels, **options)
 
 
-def of_structure(name, structure, columns, checks):
-    make = partial(nkn, structure=structure)
-    return Case(name, NKNSingleTaskGP, make, columns=columns, checks=checks)
-
-
-# What the kernel or its start values decide, and the shapes of parameters; of one column also
-# what takes columns apart; the choice of inducing points; what goes by outputs or by batches; how
-# predictions are made of features.
-_OF_EVERY_KIND = (
+# What takes the columns of inputs apart.
+_OF_ONE_COLUMN = (
+    "check_gradients_of_points",
+    "check_outputs",
+    "check_batches",
+    "check_input_transforms",
+    "check_bad_data",
+    "check_device",
+)
+# How predictions are made of features.
+_OF_FEATURES = (
+    "check_posterior",
+    "check_gradients_of_points",
+    "check_gradients_of_joint_posteriors",
+    "check_second_derivatives_of_points",
+    "check_paths",
+    "check_outputs",
+    "check_subsets",
+    "check_batches",
+    "check_conditioning",
+    "check_noise_of_new_rows",
+    "check_leave_one_out",
+    "check_device",
+)
+_AT_POINTS = (*_OF_FEATURES, "check_many_points", "check_copies", "check_state", "check_dtypes")
+_AT_POINTS += ("check_settings",)
+_OF_WARPS = (
+    "check_posterior",
+    "check_many_points",
+    "check_gradients_of_points",
+    "check_gradients_of_joint_posteriors",
+    "check_second_derivatives_of_points",
+    "check_gradient_posterior",
+    "check_paths",
+    "check_noise",
+    "check_state",
+    "check_units",
+    "check_conditioning",
+    "check_leave_one_out",
+    "check_data_set_later",
+    "check_device",
+)
+# without those that change the number of columns, where the task would be lost
+_OF_TASKS = (
     "check_many_points",
     "check_covariances_of_many_points",
     "check_posterior",
@@ -198,37 +229,6 @@ _OF_EVERY_KIND = (
     "check_dtypes",
     "check_units",
     "check_device",
-)
-_OF_KERNELS = (*_OF_EVERY_KIND, "check_outputs", "check_batches", "check_likelihood")
-_OF_ONE_COLUMN = (*_OF_KERNELS, "check_input_transforms", "check_predict", "check_bad_data")
-_OF_ONE_COLUMN += ("check_data_set_later",)
-_OF_FEATURES = (
-    *_OF_KERNELS,
-    "check_gradient_posterior",
-    "check_samples",
-    "check_paths",
-    "check_subsets",
-    "check_conditioning",
-    "check_noise_of_new_rows",
-    "check_leave_one_out",
-    "check_data_set_later",
-    "check_settings",
-)
-_OF_WARPS = (
-    *_OF_EVERY_KIND,
-    "check_gradient_posterior",
-    "check_samples",
-    "check_paths",
-    "check_noise",
-    "check_tiny_outcomes",
-    "check_conditioning",
-    "check_leave_one_out",
-    "check_data_set_later",
-    "check_likelihood",
-)
-# without those that change the number of columns, where the task would be lost
-_OF_TASKS = (
-    *_OF_EVERY_KIND,
     "check_samples",
     "check_paths",
     "check_predict",
@@ -253,8 +253,13 @@ _GRID = Case(
 )
 CASES = [
     Case("nkn", NKNSingleTaskGP, nkn),
-    of_structure("nkn regression", "regression", 2, _OF_KERNELS),
-    of_structure("nkn time series", "time_series", 1, _OF_ONE_COLUMN),
+    Case(
+        "nkn time series",
+        NKNSingleTaskGP,
+        partial(nkn, structure="time_series"),
+        columns=1,
+        checks=_OF_ONE_COLUMN,
+    ),
     Case("nkn tasks", NKNMultiTaskGP, multi_task, outputs=False, batches=False, checks=_OF_TASKS),
     _SPARSE,
     Case(
@@ -267,7 +272,7 @@ CASES = [
         exact=False,
     ),
     Case("spectral beside", SpectralGP, spectral),
-    Case("spectral at points", SpectralGP, partial(spectral, rbf="points"), checks=_OF_FEATURES),
+    Case("spectral at points", SpectralGP, partial(spectral, rbf="points"), checks=_AT_POINTS),
     Case("spectral alone", SpectralGP, partial(spectral, rbf=False), checks=_OF_FEATURES),
     _STRUCTURES,
     replace(

@@ -114,22 +114,22 @@ def test_codes_are_integers(cls):
         cls(x, function(x), cat_dims=[2])
 
 
-@pytest.mark.parametrize("copy", [deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 @pytest.mark.parametrize("cls", MODELS)
-def test_copies_know_their_columns(cls, copy, trained):
+def test_copies_know_their_columns(cls, trained):
     x = points(5, seed=3).requires_grad_()  # kernels with kept parameters are copied, too
     expected = trained[cls].posterior(x).mean
-    torch.testing.assert_close(copy(trained[cls]).posterior(x).mean, expected)
-    assert copy(trained[cls]).cat_dims == (2,)
+    for copied in (deepcopy(trained[cls]), pickle.loads(pickle.dumps(trained[cls]))):
+        torch.testing.assert_close(copied.posterior(x).mean, expected)
+        assert copied.cat_dims == (2,)
 
 
 def test_several_outcomes_and_a_warm_start():
-    x = points(30)
+    x = points(16)
     y = torch.cat([function(x), -function(x)], -1)
-    first = fit_bo_model(NKNSingleTaskGP(x[:20], y[:20], cat_dims=[2]), max_iterations=10)
+    first = fit_bo_model(NKNSingleTaskGP(x[:12], y[:12], cat_dims=[2]), max_iterations=2)
     second = NKNSingleTaskGP(x, y, cat_dims=[2])
     second.load_state_dict(first.state_dict())
-    fit_bo_model(second, fresh_starts=0, max_iterations=10)
+    fit_bo_model(second, fresh_starts=0, max_iterations=2)
     alone = second.subset_output([1])
     assert alone.cat_dims == (2,)
     torch.testing.assert_close(

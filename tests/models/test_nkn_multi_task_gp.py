@@ -33,7 +33,8 @@ def data(codes=(0, 1), offset=50.0):
 
 @cache
 def trained(codes=(0, 1)):
-    return fit_bo_model(NKNMultiTaskGP(*data(codes), -1, output_tasks=codes), fresh_starts=1)
+    model = NKNMultiTaskGP(*data(codes), -1, output_tasks=codes)
+    return fit_bo_model(model, fresh_starts=0, max_iterations=60)
 
 
 GRID = torch.linspace(0.02, 0.98, 25, dtype=torch.float64).unsqueeze(-1)

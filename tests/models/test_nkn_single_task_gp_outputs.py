@@ -17,15 +17,10 @@ from tests.models.small_models import data, moved
     ("mean", "noise"),
     [
         (ConstantMean(), "shared"),
-        (ConstantMean(), "known and more"),
         (ConstantMean(batch_shape=torch.Size([2])), "each"),
-        (ConstantMean(batch_shape=torch.Size([2])), "known"),
         (ZeroMean(), "known"),
-        (ZeroMean(), "shared"),
         (LinearMean(2), "each"),  # as many weights as outputs, but a weight per column
-        (LinearMean(2), "known and more"),
         (LinearMean(2, batch_shape=torch.Size([2])), "known and more"),
-        (LinearMean(2, batch_shape=torch.Size([2])), "shared"),
     ],
     ids=lambda mean: (
         mean

@@ -211,8 +211,7 @@ def test_warps_have_inverses_and_slopes_and_go_on_linearly():
     assert torch.equal(fit_warp(torch.full((4,), 0.1)), torch.tensor(IDENTITY))
 
 
-@pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(("sign", "late"), [(1, True), (-1, False)])
 def test_a_warped_posterior_has_median_and_probability_of_improvement_of_the_scale(sign, late):
     x, y = skewed()
     y = sign * y  # the better ones are close together
@@ -251,7 +250,7 @@ def test_a_warped_posterior_has_median_and_probability_of_improvement_of_the_sca
 @pytest.mark.parametrize("known", [False, True])
 @torch.no_grad()
 def test_weights_match_what_members_predict_without_each_point(known):
-    x, y = skewed()
+    x, y = skewed(16)
     y = (y - y.mean()) / y.std()
     noise = 0.01 + 0.02 * torch.rand_like(y) if known else None
     options = {"structures": ["matern", "outcome-warped rbf"], "outcome_transform": None}
@@ -308,8 +307,7 @@ def test_a_loaded_state_has_the_outcomes_under_its_warps():
             torch.testing.assert_close(found.variance, expected.variance)
 
 
-@pytest.mark.parametrize("learned", [False, True])
-@pytest.mark.parametrize("shape", [(12,), (2, 12)])
+@pytest.mark.parametrize(("shape", "learned"), [((12,), True), ((2, 12), False)])
 def test_known_noise_that_is_assigned_is_that_of_the_constructor(shape, learned):
     (x, y), noise = draw(), 0.01 + 0.1 * torch.rand(12)
     model = StructureEnsembleGP(x, y, **TWO)

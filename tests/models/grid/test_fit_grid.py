@@ -134,18 +134,14 @@ def test_a_warning_of_failed_solves_is_always_the_same():
     assert len(set(messages)) == 1 and "the relative residual of a solve is above" in messages[0]
 
 
-def test_a_start_that_fails_and_one_that_does_not(monkeypatch):
+def test_a_start_may_fail_but_not_every_one(monkeypatch):
     model = small()
     raise_at(monkeypatch, GridLikelihood, 1, RuntimeError("no luck"))
     fit = fit_grid_gp(model, restarts=2, **SHORT)
     assert [r.status for r in fit.restarts] == ["failed: no luck", "ok"] and fit.best == 1
-
-
-def test_every_start_fails(monkeypatch):
-    model = small()
     raise_at(monkeypatch, GridLikelihood, None, RuntimeError("no luck"))
     with pytest.raises(RuntimeError, match="Every start failed: failed: no luck"):
-        fit_grid_gp(model, restarts=2, **SHORT)
+        fit_grid_gp(model.train(), restarts=2, **SHORT)
     assert not model.training
 
 
@@ -183,8 +179,9 @@ def block_ratio(model, image, blocks):
     return errors / variances
 
 
-@pytest.mark.parametrize("factor", [1.0, 25.0])
-@pytest.mark.parametrize("twice", [False, True], ids=["two kernels", "one kernel twice"])
+@pytest.mark.parametrize(
+    ("factor", "twice"), [(1.0, False), (25.0, True)], ids=["two kernels", "one kernel twice"]
+)
 def test_calibration_scales_all_variances_to_the_errors_of_blocks(factor, twice):
     shared = ScaleKernel(RBFKernel())
     kernels = [shared, shared] if twice else [ScaleKernel(RBFKernel()), RBFKernel()]
@@ -231,9 +228,7 @@ def test_calibration_of_a_batch_with_kernels_of_its_own():
 
 
 @pytest.mark.parametrize(
-    "own, same_holes",
-    [(True, True), (True, False), (False, False)],
-    ids=["own kernels, same holes", "own kernels", "shared kernels"],
+    "own, same_holes", [(True, False), (False, True)], ids=["own kernels", "shared kernels"]
 )
 def test_a_batch_of_grids(own, same_holes):
     image, clean = texture(16)

@@ -23,9 +23,7 @@ GRIDS = [
     ((8, 9), 0.2, ()),
     ((8, 9), 0.75, ()),
     ((6, 7), 0.0, ()),
-    ((10,), 0.3, ()),
     ((5, 4, 6), 0.3, ()),
-    ((5, 6), 0.25, (2,)),
     ((5, 6), 0.7, (2,)),
     ((4, 3, 4), 0.3, (2, 2)),
 ]
@@ -48,8 +46,7 @@ def everywhere(model, **options):
 
 
 @pytest.mark.parametrize(
-    "shape, share, batch, own",
-    [(*grid, True) for grid in GRIDS] + [(*grid, False) for grid in GRIDS if grid[-1]],
+    "shape, share, batch, own", [*((*grid, True) for grid in GRIDS), (*GRIDS[-1], False)]
 )
 @pytest.mark.usefixtures("solver")
 def test_mean_and_variance_at_cells_equal_the_dense_ones(shape, share, batch, own):
@@ -72,8 +69,9 @@ def test_mean_and_variance_at_cells_equal_the_dense_ones(shape, share, batch, ow
     torch.testing.assert_close(noisy, variance + noise * scale, **CLOSE)
 
 
-@pytest.mark.parametrize("noisy", [0.2, 0.9, 1.0])
-@pytest.mark.parametrize("shape, share, batch", [GRIDS[0], GRIDS[2], GRIDS[-1]])
+@pytest.mark.parametrize(
+    "shape, share, batch, noisy", [(*GRIDS[0], 0.2), (*GRIDS[2], 1.0), (*GRIDS[-1], 0.9)]
+)
 @pytest.mark.usefixtures("solver")
 def test_known_noise_of_cells(shape, share, batch, noisy):
     values = grid_data(shape, share, batch)[1]
@@ -176,13 +174,12 @@ def test_posterior_off_the_grid_and_its_gradient_equal_the_dense_ones(shape, sha
 
 
 @pytest.mark.parametrize(
-    "shape, share, batch",
-    [((5, 6), 0.75, ()), ((5, 6), 0.0, ()), ((3, 2, 4), 0.3, ()), ((3, 4), 0.25, (2,))],
+    "shape, share, batch", [((5, 6), 0.75, ()), ((5, 6), 0.0, ()), ((3, 4), 0.25, (2,))]
 )
 def test_samples_have_the_mean_and_covariance_of_the_posterior(shape, share, batch):
     model, values, missing = make(shape, share, batch)
     model.tolerance = 1e-4
-    size = 150
+    size = 80
     model.train().eval()
     samples = model.sample(size, seed=1)
     assert samples.shape == (size, *batch, *shape)
@@ -238,8 +235,9 @@ def test_steps_of_the_coordinates(steps):
     torch.testing.assert_close(variance, diagonal(covariance), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("transform", ["none", "log", "standardize"])
-@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize(
+    ("transform", "batch"), [("none", ()), ("log", (2,)), ("standardize", (2,))]
+)
 def test_outcome_transforms(transform, batch):
     coordinates, values, missing = grid_data((6, 7), 0.3, batch, shared_mask=True)
     values = (values / 4).exp()
@@ -351,8 +349,7 @@ def test_a_changed_parameter_changes_predictions_in_eval_mode(change):
     torch.testing.assert_close(variance, diagonal(covariance), **CLOSE)
 
 
-@pytest.mark.parametrize("batch", [(), (2,)])
-@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize(("batch", "own"), [((), False), ((2,), True), ((2,), False)])
 def test_the_marginal_likelihood_and_its_gradients_equal_the_dense_prior(batch, own):
     """In training the model is its prior, whose density GPyTorch knows."""
     model, values, missing = make(

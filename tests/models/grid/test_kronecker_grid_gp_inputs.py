@@ -140,12 +140,9 @@ def test_too_few_iterations_give_a_warning():
 
 ODD = {
     "one row": ((1, 9), 0.3),
-    "one column": ((9, 1), 0.3),
     "one cell in a dimension of three": ((4, 1, 5), 0.3),
-    "one dimension": ((7,), 0.3),
-    "two cells": ((2,), 0.0),
+    "two cells of one dimension": ((2,), 0.0),
     "two of many": ((4, 4), 0.8),
-    "complete": ((4, 5), 0.0),
 }
 
 
@@ -171,8 +168,7 @@ def test_odd_grids_are_predicted_as_by_dense_matrices(name, dtype):
     assert model.log_marginal_likelihood().isfinite()
 
 
-@pytest.mark.parametrize("batch", [(), (2,)])
-@pytest.mark.parametrize("level", [4.0, 0.1, 1e7 + 0.1, -3e-9])
+@pytest.mark.parametrize("level, batch", [(0.1, ()), (1e7 + 0.1, (2,)), (-3e-9, ())])
 def test_a_constant_image_is_continued_and_its_rounding_is_no_signal(level, batch):
     values = torch.full((*batch, 5, 6), level)
     values[..., 1:3, 2:4] = math.nan
@@ -180,16 +176,3 @@ def test_a_constant_image_is_continued_and_its_rounding_is_no_signal(level, batc
     mean, variance = model.predict()
     torch.testing.assert_close(mean, torch.full((*batch, 4), level))
     assert (variance > 0).all() and variance.isfinite().all()
-
-
-def test_standardization_sees_the_observed_cells_of_each_grid_only():
-    targets = torch.stack([VALUES, 3 * VALUES + 7])
-    missing = torch.zeros(2, 4, 5, dtype=torch.bool)
-    missing[0, 0], missing[1, 2:, 3:] = True, True
-    targets[missing] = 1e6
-    model = build(targets=holed(targets, missing))
-    means, deviations = model.outcome_transform.means, model.outcome_transform.stdvs
-    for number in range(2):
-        seen = targets[number][~missing[number]]
-        torch.testing.assert_close(means[number].squeeze(), seen.mean())
-        torch.testing.assert_close(deviations[number].squeeze(), seen.std())

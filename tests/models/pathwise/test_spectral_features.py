@@ -79,7 +79,6 @@ def skip_after_product():
 
 STATIONARY = {
     "optimization": lambda: NeuralKernelNetwork.optimization(3),
-    "additive": lambda: NeuralKernelNetwork.additive(3),
     "RQ, periodic and RBF": lambda: two_layers(
         RQKernel(ard_num_dims=3), PeriodicKernel(active_dims=(1,)), RBFKernel()
     ),
@@ -202,16 +201,15 @@ def test_draws_are_better_than_independent_ones():
 @pytest.mark.parametrize(
     ("make", "noise", "tolerance"),
     [
-        (NeuralKernelNetwork.additive, 1e-3, 0.12),
         (NeuralKernelNetwork.optimization, 1e-3, 0.25),
         (NeuralKernelNetwork.regression, 1e-3, 0.35),
         (lambda dim: two_layers(MaternKernel()), 1e-6, 0.5),  # independent frequencies: 25
     ],
-    ids=["additive", "optimization", "regression", "Matern without noise"],
+    ids=["optimization", "regression", "Matern without noise"],
 )
 def test_one_map_has_nearly_the_posterior_variance(make, noise, tolerance):
     ratios = []
-    for seed in range(12):
+    for seed in range(6):
         torch.manual_seed(seed)
         kernel = make(2)
         X, x = torch.rand(40, 2), torch.rand(50, 2)
@@ -342,7 +340,7 @@ def test_paths_of_a_model_have_the_moments_of_its_posterior(kind):
     generator = torch.Generator().manual_seed(1)
     X, x = (torch.rand(n, 3, generator=generator) for n in (8, 4))
     Y = torch.sin(5 * X[:, :1]) + X[:, 1:2] + 0.1 * torch.randn(8, 1, generator=generator)
-    prior = partial(draw_kernel_feature_paths, num_features=2048)
+    prior = partial(draw_kernel_feature_paths, num_features=1024)
     likelihood = FixedNoiseGaussianLikelihood(torch.full((8,), 1e-3), learn_additional_noise=True)
     likelihood.second_noise = 0.3
     model = NKNSingleTaskGP(X, Y, likelihood=likelihood).eval()
@@ -350,7 +348,7 @@ def test_paths_of_a_model_have_the_moments_of_its_posterior(kind):
         kernel = ScaleKernel(NeuralKernelNetwork.optimization(3))
         model = SingleTaskGP(X, Y, covar_module=kernel, input_transform=Normalize(3)).eval()
     with torch.no_grad():
-        samples = draw_matheron_paths(model, torch.Size([2048]), prior_sampler=prior)(x)
+        samples = draw_matheron_paths(model, torch.Size([1024]), prior_sampler=prior)(x)
         posterior = model.posterior(x)
     assert (samples.mean(0) - posterior.mean.squeeze(-1)).abs().max() < 0.1
     torch.testing.assert_close(samples.var(0), posterior.variance.squeeze(-1), rtol=0.15, atol=0.01)
@@ -381,8 +379,8 @@ def test_frequency_pairs_in_sums_and_products_are_right_in_expectation():
     kernel = (RBFKernel(active_dims=(1,)) + pairs("alone", features="phi")) * pairs("scaled")
     x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
     torch.manual_seed(0)
-    draws = [spectral_features(kernel, num_inputs=3, num_outputs=8192)(x) for _ in range(30)]
+    draws = [spectral_features(kernel, num_inputs=3, num_outputs=8192)(x) for _ in range(12)]
     mean = torch.stack([phi @ phi.mT for phi in draws]).mean(0)
     expected = kernel(x).to_dense()
     assert expected.diagonal().std() > 0.05
-    torch.testing.assert_close(mean, expected, rtol=0.0, atol=0.01)
+    torch.testing.assert_close(mean, expected, rtol=0.0, atol=0.015)

@@ -62,9 +62,7 @@ def test_posterior_equals_the_formulas_of_the_book():
     assert np.abs(mean - prior_mean).max() > 0.3 and np.ptp(np.diag(covariance)) > 1e-3
 
 
-@pytest.mark.parametrize(
-    "chunk, m, batch_shape", [(7 * 9, 1, ()), (7 * 9, 2, (2,)), (10**7, 2, ()), (10**7, 1, (2,))]
-)
+@pytest.mark.parametrize("chunk, m, batch_shape", [(15 * 9, 2, (2,)), (10**7, 1, ())])
 def test_loss_and_gradient_equal_dense_matrices(chunk, m, batch_shape, monkeypatch):
     monkeypatch.setattr("gpytorch_nkn.linalg.low_rank_gaussian._CHUNK_ENTRIES", chunk)
     model = sparse(m, batch_shape=batch_shape, mean_module=None).train()
@@ -125,7 +123,7 @@ def test_known_noise_of_other_data_is_an_error_until_it_is_set():
 
 
 def test_nothing_of_n_times_n_is_formed():
-    n, number = 20_000, 5
+    n, number = 6000, 5
     x, y = data(n=n)
     kernel = ScaleKernel(RBFKernel(ard_num_dims=2))
     with Largest() as largest:
@@ -144,14 +142,13 @@ def test_nothing_of_n_times_n_is_formed():
 
 
 @pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_noise_free_data_are_followed(dtype):
-    x, y = (t.to(dtype) for t in data(n=60))
-    model = SparseNKNGP(x, y, structure=network(), inducing_points=30)
-    fit_sparse_gp(model, max_iterations=10, restarts=1)
-    test, truth = (t.to(dtype) for t in data(n=50))
+def test_noise_free_data_are_followed_in_float32():
+    x, y = (t.float() for t in data(n=40))
+    model = SparseNKNGP(x, y, structure=network(), inducing_points=25)
+    fit_sparse_gp(model, max_iterations=6, restarts=1)
+    test, truth = (t.float() for t in data(n=50))
     mean, variance = model.predict(test)
-    assert mean.dtype == dtype and (variance >= 0).all()
+    assert mean.dtype == torch.float32 and (variance >= 0).all()
     assert model.likelihood.noise.item() < 1e-4
     assert (mean - truth).abs().max() < 0.02 * truth.std()
 

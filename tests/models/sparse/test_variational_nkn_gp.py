@@ -128,7 +128,10 @@ def of_likelihood(name, **options):
     )
 
 
-@pytest.mark.parametrize("name", LIKELIHOODS)
+@pytest.mark.parametrize(
+    "name",
+    ["Bernoulli", "mixed softmax", "Poisson by draws", "beta", "negative binomial", "Laplace"],
+)
 def test_any_likelihood_reaches_the_highest_elbo_of_gpytorch(name):
     model = of_likelihood(name)
     with unchanged(), num_likelihood_samples(200):
@@ -176,7 +179,7 @@ def test_probabilities_do_not_depend_on_the_number_of_points(name):
                 torch.testing.assert_close(found, all_five[: len(found)], rtol=0, atol=0.02)
 
 
-@pytest.mark.parametrize("name", LIKELIHOODS)
+@pytest.mark.parametrize("name", ["one class each", "mixed softmax", "Student"])
 def test_any_likelihood_is_trained_and_predicts_outcomes(name, short_start):
     model = of_likelihood(name)
     start = elbo(model.eval())

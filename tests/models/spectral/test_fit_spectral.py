@@ -57,13 +57,13 @@ def shorter(monkeypatch):
 @pytest.fixture(scope="module")
 def two_outputs():
     """A wave, and a draw of an RBF kernel; with pairs, and with the RBF kernel alone."""
-    x = uniform(200, 4)
+    x = uniform(170, 4)
     y = torch.stack([waves(x), drawn(x)], -1)
-    noisy = y[:100] + 0.1 * normal(100, 4, seed=5)[:, [0, 2]]
-    model, plain = (SpectralGP(x[:100], noisy, num_features=4) for _ in range(2))
-    fit_spectral_gp(model, restarts=1, max_iterations=20)
+    noisy = y[:70] + 0.1 * normal(70, 2, seed=5)
+    model, plain = (SpectralGP(x[:70], noisy, num_features=4) for _ in range(2))
+    fit_spectral_gp(model, restarts=1, max_iterations=12)
     fit_spectral_gp(plain, restarts=1, max_iterations=0)
-    return model, plain, x[100:], y[100:]
+    return model, plain, x[70:], y[70:]
 
 
 def test_pairs_earn_their_place_across_columns(two_outputs):
@@ -113,8 +113,8 @@ def test_a_long_step_does_not_end_the_training_by_botorch():
 @pytest.mark.parametrize(
     ("case", "rbf"),
     [
-        *((case, True) for case in ("constant", "repeated", "outlier", "column", "noise", "scale")),
-        *((case, False) for case in ("constant", "repeated", "outlier")),
+        *((case, True) for case in ("constant", "outlier", "column", "noise", "scale")),
+        ("repeated", False),
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*scaled|.*standardized", "ignore:Very small noise")
@@ -145,10 +145,10 @@ def test_odd_data(rbf, case):
 @pytest.mark.usefixtures("shorter")
 @pytest.mark.parametrize(("rbf", "m"), [(True, 2), ("points", 1), (False, 2)])
 def test_training_makes_better_predictions_than_the_start(rbf, m):
-    model = gp(rbf, m, 60, num_features=4 if rbf is True else 12)
+    model = gp(rbf, m, 45, num_features=4 if rbf is True else 12)
     test = uniform(200, 2, seed=8)
     truth = torch.stack([(5 * test[:, 0] + k).sin() + k * test[:, 1] for k in range(m)], -1)
-    fit_spectral_gp(model, restarts=1, max_iterations=20)
+    fit_spectral_gp(model, **QUICK)
     mean, variance = model.predict(test)
     assert ((mean - truth).square().mean(0) < 0.2 * truth.var(0)).all()
     noise = model.likelihood.noise.view(-1) * model.outcome_transform.stdvs.view(-1).square()

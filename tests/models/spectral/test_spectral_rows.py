@@ -35,8 +35,6 @@ def rbf(batch_shape=()):
 
 
 KERNELS = {
-    "few features": lambda b: pairs(3, b),
-    "as many features as rows": lambda b: pairs(9, b),
     "more features": lambda b: pairs(15, b),
     "scaled": lambda b: ScaleKernel(pairs(3, b), batch_shape=torch.Size(b)),
     "rbf": rbf,
@@ -107,8 +105,7 @@ def oracle(gp, rows):
     return found
 
 
-@pytest.mark.parametrize("known", [False, True], ids=["one noise", "noise of rows"])
-@pytest.mark.parametrize("batch_shape", [(), (2,), (3, 2)])
+@pytest.mark.parametrize("batch_shape, known", [((), True), ((3, 2), False)])
 @pytest.mark.parametrize("name", KERNELS)
 def test_densities_match_dense_matrices(name, batch_shape, known):
     gp, rows = problem(name, batch_shape, known)
