@@ -34,19 +34,6 @@ def dense(model, x):
         return mean, k(x).to_dense() - between @ precision @ between.mT, precision
 
 
-def test_moments_and_covariance_match_the_formulas(model, monkeypatch):
-    monkeypatch.setattr(conditioned_gp, "_CHUNK_ENTRIES", 75)  # of three rows
-    x = torch.randn(8, 2)
-    mean, covariance, _ = dense(model, x)
-    posterior = ConditionedGP(model)
-    got, variance = posterior.moments(x)
-    torch.testing.assert_close(got, mean)
-    torch.testing.assert_close(variance, covariance.diagonal())
-    torch.testing.assert_close(posterior.covariance(x), covariance)
-    assert covariance.diagonal().min() > 1e-3 and posterior.noise == pytest.approx(0.03)
-    assert posterior.moments(x, variance=False)[1] is None
-
-
 def test_a_held_out_target_is_predicted_as_by_the_model_without_it(model):
     mean, variance = ConditionedGP(model).leave_one_out()
     place = 7

@@ -110,7 +110,7 @@ LEVELS = pd.MultiIndex.from_tuples([("u", "a"), ("u", "b")])
 
 
 @pytest.mark.parametrize(
-    ("name", "names"), zip(MAKE, 2 * [[0, 1], LEVELS, ["a", "b"]], strict=True), ids=str
+    ("name", "names"), zip(MAKE, 2 * [[0, 1], LEVELS, ["a", "b"]], strict=True), ids=MAKE
 )
 def test_columns_in_another_order_are_rejected(name, names):
     table = X.set_axis(names, axis=1)
@@ -167,14 +167,10 @@ def test_columns_without_numbers_are_named_with_an_example(name, kind):
 @pytest.mark.parametrize(
     ("change", "error", "match"),
     [
-        (lambda: (X * 1e200, Y), ValueError, r"X must lie within \+-1e\+100, got .* in row 0"),
-        (lambda: (X.assign(a=np.inf), Y), ValueError, "X contains infinity"),
         (lambda: (X[[]], Y), ValueError, "at least one column"),
         (lambda: (sparse.csr_matrix(X), Y), TypeError, "[Ss]parse"),
         (lambda: (np.ma.masked_greater(X.to_numpy(), 1), Y), ValueError, "no masked values, got"),
         (lambda: (X, np.ma.masked_greater(Y.to_numpy(), 1)), ValueError, "NaN, first in row 1"),
-        (lambda: (X, Y.where(Y < 1)), ValueError, "y contains NaN"),
-        (lambda: (X, Y[:9]), ValueError, "inconsistent numbers"),
         (lambda: (X, Y.to_numpy()[None]), ValueError, "inconsistent numbers|one column, got shape"),
     ],
 )
@@ -231,6 +227,8 @@ def test_constant_targets_are_predicted_as_advised(name):
         fitted(name, X, Y * 1e-200)
     fitted(name, X, Y * 1e-200 * 1e200)
     table = X * 1e200
-    with pytest.raises(ValueError, match="X must lie within .*: divide it by a constant"):
+    with pytest.raises(
+        ValueError, match=r"X must lie within \+-1e\+100, got .* in row 0 and column 0: divide"
+    ):
         fitted(name, table)
     fitted(name, table / 1e200)

@@ -114,10 +114,7 @@ OPTIONS = [
     ("gamma", 3.0),
     ("weight_penalty", 0.1),
     ("feature_penalty", 10.0),
-    ("max_iter", 6),
-    ("early_stopping", True),
     ("random_state", 1),
-    ("n_components", 61),
     ("loss", "hinge"),
 ]
 

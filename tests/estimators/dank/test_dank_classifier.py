@@ -68,8 +68,7 @@ def ridge_of(coefficients, gram):
     return np.linalg.solve(gram + grid[np.argmin(errors)] * np.eye(count), coefficients)
 
 
-@pytest.mark.parametrize("eta", [np.inf, 0.1])
-def test_gpytorch_kernels(eta):
+def test_gpytorch_kernels():
     X, y = rows()
     kernel = gpytorch.kernels.ScaleKernel(
         gpytorch.kernels.RBFKernel(ard_num_dims=2, active_dims=(2, 0))
@@ -81,8 +80,8 @@ def test_gpytorch_kernels(eta):
         scaled = [t[:, [2, 0]] / np.array([0.4, 0.9]) for t in (a, b)]
         return 1.7 * rbf_kernel(*scaled, gamma=0.5)
 
-    model = classifier(kernel=kernel.train(), eta=eta).fit(X, y)
-    other = classifier(kernel=written_out, eta=eta).fit(X, y)
+    model = classifier(kernel=kernel.train(), eta=0.1).fit(X, y)
+    other = classifier(kernel=written_out, eta=0.1).fit(X, y)
     np.testing.assert_allclose(model.decision_function(X), other.decision_function(X), atol=1e-6)
     np.testing.assert_allclose(model.learned_kernel(X), other.learned_kernel(X), atol=1e-6)
     assert kernel.training and model.get_params()["kernel"] is kernel
@@ -111,25 +110,6 @@ def test_learned_kernel_written_out(classes):
     np.testing.assert_allclose(model.learned_kernel(new), model.learned_kernel(new, new))
     own = gram * (1 + gram * ((gram @ weights) @ (gram @ weights).T) / (4 * eta))
     np.testing.assert_allclose(model.learned_kernel(X), own, rtol=1e-7)
-
-
-@pytest.mark.usefixtures("few_paths")
-@pytest.mark.parametrize("relevance", [None, "cv"])
-def test_joint_matrix_is_positive_semi_definite_and_values_are_free_of_the_batch(relevance):
-    X, y = rows(50, columns=4)
-    new = np.random.default_rng(1).normal(size=(40, 4)) * 2
-    model = classifier(eta=0.01, relevance=relevance, C=10.0, random_state=1).fit(X, y)
-    assert (model.relevance_kernel_ is None) == (relevance is None)
-    together = np.vstack([X, new, X[:5]])
-    gram = model.learned_kernel(together)
-    values = np.linalg.eigvalsh(gram)
-    assert values[0] > -1e-8 * values[-1]
-    np.testing.assert_allclose(gram, gram.T, atol=1e-12)
-    np.testing.assert_allclose(gram[:50, 50:], model.learned_kernel(X, together[50:]), atol=1e-12)
-    outputs = model.decision_function(together)
-    for i in (0, 55, 94):
-        one = model.decision_function(together[i : i + 1])
-        np.testing.assert_allclose(one, outputs[i], atol=1e-12)
 
 
 def test_eta_of_the_paper_is_the_squared_norm_of_the_machine():

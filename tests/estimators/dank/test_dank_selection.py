@@ -11,8 +11,6 @@ from gpytorch_nkn.estimators.dank.dank_selection import Task, choose, confirm
 from gpytorch_nkn.estimators.dank.dual import regression_blocks
 from tests.estimators.dank import test_dank_classifier, test_dank_regressor
 
-GAMMA = 1.0
-
 
 def test_choice_is_the_least_loss_if_it_is_less_for_sure():
     start = np.ones(10)
@@ -26,14 +24,6 @@ def test_choice_is_the_least_loss_if_it_is_less_for_sure():
     mixed[4] = 0.0  # 3 over sqrt(5)
     assert choose(np.stack([start, mixed])) == 1
     assert choose(np.stack([start, mixed]), least=2.0) == 0
-
-
-def regression_task(count=60):
-    X, y = test_dank_regressor.rows(count)
-    options = {"C": 3.0, "epsilon": 0.02, "gamma": GAMMA, "random_state": 0}
-    seed = np.random.RandomState(0).randint(2**31)
-    folds = list(KFold(5, shuffle=True, random_state=seed).split(X))
-    return X, y, options, folds
 
 
 def test_relevances_are_learned_from_some_rows_of_every_class():
@@ -78,8 +68,9 @@ def test_widened_kernels_match_inputs_drawn_together(name):
 
 
 def test_kernels_of_some_rows_must_be_better_with_more():
-    X, y, _, folds = regression_task()
-    flat, good = (lambda a, b: np.ones((60, 60))), (lambda a, b: rbf_kernel(a, b, gamma=GAMMA))
+    X, y = test_dank_regressor.rows(60)
+    folds = list(KFold(5, shuffle=True, random_state=0).split(X))
+    flat, good = (lambda a, b: np.ones((60, 60))), (lambda a, b: rbf_kernel(a, b, gamma=1.0))
 
     def blocks(target, cost):
         return regression_blocks(target, 0.02, np.full(len(target), 3.0 * cost))

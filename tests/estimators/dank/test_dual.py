@@ -10,7 +10,6 @@ from gpytorch_nkn.estimators.dank.dual import (
     classification_blocks,
     hadamard_factor,
     maximize,
-    project_box_hyperplane,
     regression_blocks,
 )
 from gpytorch_nkn.estimators.dank.svm import solve_svms
@@ -93,25 +92,3 @@ def test_maximum_is_that_of_a_general_solver(kind, eta):
         options={"ftol": 1e-12, "maxiter": 1000},
     )
     np.testing.assert_allclose(point.value, -general.fun, rtol=2e-5)
-
-
-@pytest.mark.parametrize("size, scale", [(2, 1.0), (7, 1.0), (30, 0.2), (30, 20.0)])
-def test_projection_is_the_nearest_feasible_point(size, scale):
-    rng = np.random.default_rng(size)
-    signs = np.where(rng.random(size) < 0.4, 1.0, -1.0)
-    point, upper = scale * rng.normal(size=size), rng.uniform(0.1, 2.0, size)
-    projected = project_box_hyperplane(point, signs, upper)
-    assert projected.min() >= 0 and (projected <= upper).all()
-    assert abs(signs @ projected) < 1e-12 * size * max(1.0, scale)
-    general = minimize(
-        lambda u: 0.5 * np.sum((u - point) ** 2),
-        np.zeros(size),
-        jac=lambda u: u - point,
-        method="SLSQP",
-        bounds=[(0, c) for c in upper],
-        constraints={"type": "eq", "fun": lambda u: signs @ u, "jac": lambda u: signs},
-        options={"ftol": 1e-14, "maxiter": 500},
-    )
-    np.testing.assert_allclose(projected, general.x, atol=1e-5)
-    again = project_box_hyperplane(projected, signs, upper)
-    np.testing.assert_allclose(again, projected, atol=1e-13)

@@ -249,7 +249,6 @@ def test_many_rows_are_reduced_with_a_warning(monkeypatch):
         ({}, 1.0, ["0.5", *"abcdefgh"], "exposure must hold numbers, got 'a' in row 1"),
         ({}, 1.0, np.r_[np.nan, np.ones(8)], "positive and finite, got nan in row 0"),
         ({"likelihood": "gaussian"}, 1.0, np.ones(9), "exposure needs likelihood='poisson'"),
-        ({"y_bounds": (0, 9)}, 1.0, None, "leave y_transform and y_bounds out"),
     ],
 )
 def test_wrong_counts_exposures_and_options_are_named(options, y, exposure, message):

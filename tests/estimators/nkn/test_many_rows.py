@@ -58,14 +58,6 @@ def test_neighbours_say_what_inducing_points_leave_out(fitted):
     assert abs(fitted.held_out_log_density_ - density) < 0.3
 
 
-def test_joint_predictions_agree_with_single_ones(fitted):
-    new_X, _ = rough_table(7, seed=2)
-    _, deviation = fitted.predict(new_X, return_std=True)
-    np.testing.assert_allclose(fitted.sample_y(new_X, 4000).std(1), deviation, rtol=0.2)
-    twice = fitted.sample_y(new_X[[0, 0]], 50, observation_noise=False)
-    np.testing.assert_allclose(twice[0], twice[1], atol=1e-3)
-
-
 def test_conditional_is_that_of_all_rows_where_all_are_neighbours():
     rng = np.random.default_rng(0)
     x, y = torch.from_numpy(rng.normal(size=(40, 2))), torch.from_numpy(rng.normal(size=40))

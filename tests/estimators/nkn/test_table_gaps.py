@@ -65,6 +65,7 @@ def test_a_row_does_not_depend_on_its_neighbours_and_draws_of_rows_are_independe
 
 
 def test_a_row_with_a_gap_is_as_uncertain_as_its_value(fitted):
+    np.testing.assert_array_equal(fitted.missing_fractions_, np.isnan(table()[0]).mean(0))
     new = np.column_stack([np.linspace(-1.5, 1.5, 7), np.full(7, np.nan)])
     mean, std = fitted.predict(new, return_std=True)
     np.testing.assert_allclose(mean, (1 + CORRELATION) * new[:, 0], atol=0.5)
@@ -97,19 +98,6 @@ def test_gaps_that_training_has_not_seen():
     mean, std = model.predict(new, return_std=True)
     assert std[0] < std[1] < std[2]
     np.testing.assert_allclose(pickle.loads(saved).predict(new), mean)
-
-
-def test_missing_values_of_pandas_and_copies(fitted):
-    X, y = table()
-    frame = pd.DataFrame(X, columns=["a", "b"])
-    mean = fitted.predict(X)
-    nullable = frame.convert_dtypes()
-    objects = frame.astype(object).where(frame.notna(), pd.NA)
-    for kind in (nullable, objects):
-        model = regressor().fit(kind, y)
-        np.testing.assert_allclose(model.predict(kind), mean)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict(X), mean)
-    np.testing.assert_array_equal(fitted.missing_fractions_, np.isnan(X).mean(0))
 
 
 def _scores(model, X, y):

@@ -19,33 +19,6 @@ def regressor():
     return NKNRegressor("rbf", restarts=1, recipe=recipe, random_state=0, progress=False)
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
-        DATES,
-        DATES.dt.tz_localize("Europe/Berlin").dt.tz_convert("Asia/Tokyo"),
-        DATES.dt.tz_localize("Asia/Tokyo").astype(object),
-        DATES.dt.to_period("D"),
-        DATES.dt.date,
-        DATES.astype(object),
-        pd.Series(pd.to_timedelta(DAYS, unit="D")),
-        pd.Series(list(pd.to_timedelta(DAYS, unit="D").to_pytimedelta()), dtype=object),
-    ],
-    ids=["naive", "zone", "objects-zone", "periods", "date", "objects", "durations", "timedelta"],
-)
-def test_dates_and_durations_are_days(column):
-    X = pd.DataFrame({"when": column.where(np.arange(40) != 3)})
-    times = TableColumns.of(X)
-    days = times(X)["when"].to_numpy()
-    assert np.isnan(days[3])
-    there = ~np.isnan(days)
-    # an hour of summer time, where dates have such a zone
-    np.testing.assert_allclose(days[there] - days[0], DAYS[there] - DAYS[0], atol=0.05)
-    assert np.nanmin(days) == 0
-    later = times(X.tail(5))["when"].to_numpy()  # counted from the first of training
-    np.testing.assert_allclose(later, days[-5:])
-
-
 def test_effects_and_reports_show_dates(tmp_path, few_iterations):
     X = pd.DataFrame({"when": DATES, "a": np.cos(DAYS)})
     model = regressor().fit(X, np.sin(DAYS / 40) * X["a"])
@@ -69,6 +42,8 @@ def test_dates_are_days_in_the_time_zone_of_their_column(zone):
     for same in (days, days.dt.tz_convert("UTC")) if zone else (days,):
         found = columns(pd.DataFrame({"when": same}))["when"]
         np.testing.assert_array_equal(found, np.arange(20.0))
+        late = columns(pd.DataFrame({"when": same.where(same.index > 12)}))["when"]
+        np.testing.assert_array_equal(late[12:], [np.nan, *range(13, 20)])
     other = days.dt.tz_localize(None if zone else "UTC")
     with pytest.raises(ValueError, match="'when' must hold dates with.* time zone as in fit"):
         columns(pd.DataFrame({"when": other}))
@@ -122,7 +97,6 @@ def test_strings_that_are_hardly_categories_are_named_and_the_advice_works(
     [
         ([1.0] * 39 + ["2.91 EUR"], "y must hold numbers, got '2.91 EUR' in row 39"),
         (pd.Series([1.0, 2.0, np.nan, *DAYS[3:]]), "y contains NaN, first in row 2: drop such"),
-        (pd.array([3, None, *range(38)], dtype="Int64"), "y contains NaN, first in row 1"),
     ],
 )
 def test_targets_that_are_no_numbers_are_named(y, message):

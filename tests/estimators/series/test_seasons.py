@@ -91,9 +91,8 @@ def test_given_seasons():
         check_seasons(np.inf, time, in_days=False)
     with pytest.raises(TypeError, match="in units of time, got {'a'}"):
         check_seasons({"a"}, time, in_days=False)
-    for duration in ("7D", pd.Timedelta("7D"), np.timedelta64(7, "D")):
-        with pytest.raises(ValueError, match="numbers in units of time, got"):
-            check_seasons(duration, time, in_days=False)
+    with pytest.raises(ValueError, match="numbers in units of time, got"):
+        check_seasons("7D", time, in_days=False)
     with pytest.raises(ValueError, match="durations such as '7D', .* got 'week'"):
         check_seasons("week", time, in_days=True)
 
@@ -102,9 +101,7 @@ def test_given_seasons():
     ("season", "days"),
     [
         (np.timedelta64(168, "h"), [7.0]),
-        (pd.Timedelta("7D"), [7.0]),
         ([timedelta(days=7)], [7.0]),
-        ("7D", [7.0]),
         (["1W", "48h"], [2.0, 7.0]),
         (["2880min", 4], [2.0, 4.0]),
         (["1Y", "3M"], [YEAR / 4, YEAR]),
