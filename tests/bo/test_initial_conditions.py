@@ -56,11 +56,6 @@ def test_sweep_finds_the_best_of_a_sum_to_the_resolution_of_its_grid(q):
     assert len({tuple(p.flatten().tolist()) for p in points}) == 4
 
 
-def test_values_that_are_worse_than_the_start_are_not_taken():
-    points = sweep(num_restarts=8, incumbent=BEST)[:4]
-    assert torch.equal(points, BEST.expand(4, 1, 3))
-
-
 def test_incumbents_in_turn_moved_into_the_bounds():
     seen = Separable()
     incumbent = torch.tensor([[0.0, 5.0, 3.0], [1.0, 0.5, -7.0]])

@@ -57,8 +57,9 @@ def test_keeping_the_given_values():
     )
     assert model.covar_module.base_kernel.lengthscale.item() == pytest.approx(0.123)
     assert result.restarts[0].origin == "given" and math.isfinite(result.restarts[0].loss)
-    with pytest.raises(ValueError, match="3 restarts would have equal start values"):
-        fit_best_of(rbf_model(), restarts=3, initialize=None)
+    for one in (rbf_model(), rbf_model):
+        with pytest.raises(ValueError, match="3 restarts would have equal start values"):
+            fit_best_of(one, restarts=3, initialize=None)
 
 
 class Fragile(SmallGP):

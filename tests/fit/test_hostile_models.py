@@ -9,15 +9,16 @@ from gpytorch.priors import LogNormalPrior, UniformPrior
 
 from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.fit.objective import Objective
-from gpytorch_nkn.kernels import NeuralKernelNetwork
 from tests.fit.models import SmallGP, rbf_model, seasonal_data
 
 SHORT = Recipe(adam_steps=8, lbfgs_iterations=4)
 
 
-def test_models_that_share_a_kernel_are_trained_apart():
+def test_models_that_share_a_kernel_are_trained_apart_from_start_values_of_the_data():
     (x, y), kernel = seasonal_data(), ScaleKernel(RBFKernel())
-    result = fit_best_of(lambda: SmallGP(x, y, kernel), restarts=3, recipe=SHORT, initialize="data")
+    result = fit_best_of(lambda: SmallGP(x, y, kernel), restarts=3, recipe=SHORT)
+    assert {record.origin for record in result.restarts} == {"data"}
+    assert len({record.loss for record in result.restarts}) == 3
     for number, member in result.members.items():
         loss = Objective(member.train())().item()
         assert loss == pytest.approx(result.restarts[number].loss, rel=1e-6)
@@ -51,16 +52,3 @@ def test_leaving_the_support_of_a_prior_is_a_step_back():
     model = SmallGP(*seasonal_data(), kernel)
     result = fit_best_of(model, restarts=2, initialize=start, recipe=SHORT)
     assert {record.status for record in result.restarts} == {"ok"}
-
-
-def test_models_of_a_function_get_start_values_from_data():
-    x, y = seasonal_data()
-
-    def make_model():
-        return SmallGP(x, y, NeuralKernelNetwork.time_series())
-
-    result = fit_best_of(make_model, restarts=3, recipe=SHORT)
-    assert {record.origin for record in result.restarts} == {"data"}
-    assert len({record.loss for record in result.restarts}) == 3
-    with pytest.raises(ValueError, match="3 restarts would have equal start values"):
-        fit_best_of(make_model, restarts=3, initialize=None)

@@ -1,3 +1,4 @@
+import multiprocessing
 import os
 import pickle
 import signal
@@ -10,12 +11,13 @@ import pytest
 import torch
 from gpytorch import settings
 from gpytorch.kernels import RBFKernel, ScaleKernel
+from joblib.externals.loky.backend import context
 
 from gpytorch_nkn.fit import Recipe, as_finished, best_of, fit_best_of, parallel
-from tests.fit.conftest import IMPORTED
 from tests.fit.models import SmallGP, seasonal_data
 
 SHORT = Recipe(adam_steps=4, lbfgs_iterations=2)
+IMPORTED = ["distributed", "gpytorch_nkn.fit", "tests.fit.models"]
 
 
 class Travelling(SmallGP):
@@ -61,8 +63,9 @@ def backend(request, monkeypatch):
             ray.shutdown()
             joblib.pool.PicklingPool.__bases__ = bases
         return
-    if name == "loky":
-        request.getfixturevalue("forked_workers")
+    if name == "loky":  # a fork of a process that has imported PyTorch
+        multiprocessing.set_forkserver_preload(IMPORTED)
+        monkeypatch.setattr(context, "_DEFAULT_START_METHOD", "forkserver")
         with joblib.parallel_config(backend=name, n_jobs=2):
             yield name
         return

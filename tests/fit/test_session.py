@@ -65,15 +65,6 @@ def test_a_warning_names_the_line_of_the_caller():
     assert [warning.filename for warning in caught] == [__file__] * 2
 
 
-@pytest.mark.parametrize("progress", [False, True])
-@pytest.mark.parametrize("is_terminal", [False, True])
-def test_a_bar_is_shown_on_a_terminal_alone(progress, is_terminal, monkeypatch, capsys):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal, raising=False)
-    with Session(progress=progress).bar(3, "steps") as bar:
-        bar.update()
-    assert ("steps" in capsys.readouterr().err) == (progress and is_terminal)
-
-
 def test_a_process_may_have_no_standard_error(monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
     with Session(progress=True).bar(None, "steps") as bar:
