@@ -201,6 +201,7 @@ def test_shifts_of_the_level_are_named(run, tmp_path, forecast_only):
     code, printed, _, summary = run("forecast", path, *FAST, "--horizon", 3)
     assert code == 0 and "Changes of level or slope: 2018-01." in printed.out
     assert summary["shifts"] == ["2018-01"]
+    assert "pip install 'gpytorch_nkn[plot]'" in printed.out.splitlines()[-1]
 
 
 def test_warnings_are_notes_of_one_line_with_options_of_the_command(run, tmp_path, forecast_only):
@@ -328,14 +329,6 @@ def test_a_report_that_cannot_be_written_ends_the_command_before_the_training(
         assert code == 2 and rows is None
         assert printed.err.startswith(f"gpytorch-nkn: error: {message}")
         assert printed.err.count("\n") == 1
-
-
-def test_without_matplotlib_the_tables_are_still_written(run, monthly, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    code, printed, rows, summary = run("forecast", monthly, *FAST, "--horizon", "3")
-    assert code == 0 and rows and summary
-    assert not (tmp_path / "out" / "forecast.png").exists()
-    assert "pip install 'gpytorch_nkn[plot]'" in printed.out.splitlines()[-1]
 
 
 BAD_FILES = {

@@ -90,7 +90,7 @@ SMALL = {
     "forecast": {"windows=4": "windows=1"},
     "classes": {"size=(100, 5)": "size=(40, 3)", "90)": "30)", "fier(ran": 'fier("tabular", ran'},
     "networks": {"(60": "(9", "=100": "=2", "(100": "(2", "depth=4": "depth=1"},
-    "many_rows": {"(1000": "(200", "=20, budget=1": "=8, restarts=1", "(500": "(100"},
+    "many_rows": {"(1000": "(200", "=20, budget=1": "=8, restarts=1, budget=0.3", "(500": "(100"},
     "several_outputs": {"(30, 1": "(9, 1", "max_terms=2": "max_terms=1, max_candidates=1"},
     "model": {"0, 6, 90": "0, 6, 50", "randn(90)": "randn(50)"},
 }

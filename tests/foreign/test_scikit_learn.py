@@ -38,8 +38,14 @@ ESTIMATORS = [
 
 TRAINING = ("check_classifiers_train", "check_regressors_train")
 # Of an estimator in a second form, what may depend on how it is trained.
-OF_FORMS = (*TRAINING, "check_classifiers_classes", "check_fit2d_1feature", "check_regressors_int")
-# Contracts of copies, pickles and repeated trainings are in tests/estimators/test_contract.py.
+OF_FORMS = (
+    *TRAINING,
+    "check_classifiers_classes",
+    "check_fit_idempotent",
+    "check_fit2d_1feature",
+    "check_regressors_int",
+)
+# Of the first form, tests/estimators/test_contract.py checks copies and repeated trainings.
 ELSEWHERE = ("check_estimators_pickle", "check_fit_idempotent", "check_pipeline_consistency")
 
 
@@ -55,7 +61,7 @@ def check_as_scikit_learn_does(estimator):
         name = check.func.__name__
         if name in TRAINING and check.keywords != {"readonly_memmap": True}:
             continue
-        if name in ELSEWHERE or not (first or name in OF_FORMS):
+        if name in ELSEWHERE if first else name not in OF_FORMS:
             continue
         try:
             check(model)
