@@ -113,7 +113,7 @@ def test_bounds_and_weights_small_and_large(C, eta):
         np.testing.assert_allclose(model.decision_function(X), expected, atol=0.01)
 
 
-def test_large_bounds_without_a_tube_come_to_an_end(monkeypatch):
+def test_large_bounds_without_a_tube_come_to_an_end(monkeypatch, few_candidates):
     """The widest kernels of the comparison are near singular: LIBSVM needs a limit there."""
     monkeypatch.setattr(DANKRegressor, "_paths", DANKRegressor._paths[-1:])
     model = fitted(DANKRegressor, X[:24], C=1e3, epsilon=0.0)
