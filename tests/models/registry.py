@@ -174,69 +174,30 @@ def grid(inputs, y, *, own=False, **options):
     return KroneckerGridGP(inputs, y, kernels, **options)
 
 
+def checks(names: str) -> tuple[str, ...]:
+    """Return the names of checks, given without ``check_``."""
+    return tuple(f"check_{name}" for name in names.split())
+
+
 # What takes the columns of inputs apart.
-_OF_ONE_COLUMN = (
-    "check_gradients_of_points",
-    "check_outputs",
-    "check_batches",
-    "check_input_transforms",
-    "check_bad_data",
-    "check_device",
-)
+_OF_ONE_COLUMN = checks("gradients_of_points outputs batches input_transforms bad_data device")
 # How predictions are made of features.
-_OF_FEATURES = (
-    "check_posterior",
-    "check_gradients_of_points",
-    "check_gradients_of_joint_posteriors",
-    "check_second_derivatives_of_points",
-    "check_paths",
-    "check_outputs",
-    "check_subsets",
-    "check_batches",
-    "check_conditioning",
-    "check_noise_of_new_rows",
-    "check_leave_one_out",
-    "check_device",
-)
-_AT_POINTS = (*_OF_FEATURES, "check_many_points", "check_copies", "check_state", "check_dtypes")
-_AT_POINTS += ("check_settings",)
-_OF_WARPS = (
-    "check_posterior",
-    "check_many_points",
-    "check_gradients_of_points",
-    "check_gradients_of_joint_posteriors",
-    "check_second_derivatives_of_points",
-    "check_gradient_posterior",
-    "check_paths",
-    "check_noise",
-    "check_state",
-    "check_units",
-    "check_conditioning",
-    "check_leave_one_out",
-    "check_data_set_later",
-    "check_device",
-)
+_OF_FEATURES = checks("""
+    posterior gradients_of_points gradients_of_joint_posteriors second_derivatives_of_points paths
+    outputs subsets batches conditioning noise_of_new_rows leave_one_out device
+""")
+_AT_POINTS = (*_OF_FEATURES, *checks("many_points copies state dtypes settings"))
+_OF_WARPS = checks("""
+    posterior many_points gradients_of_points gradients_of_joint_posteriors
+    second_derivatives_of_points gradient_posterior paths noise state units conditioning
+    leave_one_out data_set_later device
+""")
 # without those that change the number of columns, where the task would be lost
-_OF_TASKS = (
-    "check_many_points",
-    "check_covariances_of_many_points",
-    "check_posterior",
-    "check_gradients_of_points",
-    "check_gradients_of_joint_posteriors",
-    "check_second_derivatives_of_points",
-    "check_copies",
-    "check_state",
-    "check_dtypes",
-    "check_units",
-    "check_device",
-    "check_samples",
-    "check_paths",
-    "check_predict",
-    "check_lists",
-    "check_batches",
-    "check_global_state",
-    "check_noise_of_new_rows",
-)
+_OF_TASKS = checks("""
+    many_points covariances_of_many_points posterior gradients_of_points
+    gradients_of_joint_posteriors second_derivatives_of_points copies state dtypes units device
+    samples paths predict lists batches global_state noise_of_new_rows
+""")
 _SPARSE = Case("sparse", SparseNKNGP, sparse, takes_rows=False)
 _STRUCTURES = Case(
     "structures", StructureEnsembleGP, structures, outputs=False, batches=False, members=4
