@@ -72,7 +72,7 @@ def seasonal_gp(n=48, period=12.0, lengthscale=5.0):
     return model
 
 
-def columns_gp(dim=3, *, dtype=torch.float64, noise=None, kernel=None):
+def columns_gp(dim=3, *, noise=None, kernel=None):
     """A SingleTaskGP over several columns; the targets do not depend on the last."""
     if kernel is None:
         kernel = NeuralKernelNetwork.additive(dim, priors=False)
@@ -80,10 +80,10 @@ def columns_gp(dim=3, *, dtype=torch.float64, noise=None, kernel=None):
     y = 50 * x[:, :1] + 20 * x[:, 1:2].square()
     x[:, 0] *= 10
     model = SingleTaskGP(
-        x.to(dtype),
-        y.to(dtype),
-        train_Yvar=None if noise is None else torch.full_like(y, noise).to(dtype),
-        covar_module=kernel.to(dtype),
+        x,
+        y,
+        train_Yvar=None if noise is None else torch.full_like(y, noise),
+        covar_module=kernel.double(),
         input_transform=Normalize(dim),
         outcome_transform=Standardize(1),
     )

@@ -51,15 +51,45 @@ def roles(kernel, x=X):
     return found
 
 
-def test_the_parts_of_a_series():
-    kernel = periodic(1.0) + LinearKernel() + ScaleKernel(rbf(0.3)) + ScaleKernel(rbf(8.0))
-    assert roles(kernel) == {
-        "PER(1.00)": ("cycle", 1.0),
-        "constant": ("constant", None),
-        "LIN": ("trend", None),
-        "RBF(0.300)": ("variation", None),
-        "RBF(8.00)": ("trend", None),
-    }
+TREND, VARIATION, CONSTANT = ("trend", None), ("variation", None), ("constant", None)
+ROLES = [  # of the terms of a kernel
+    (
+        periodic(1.0) + LinearKernel() + ScaleKernel(rbf(0.3)) + ScaleKernel(rbf(8.0)),
+        {
+            "PER(1.00)": ("cycle", 1.0),
+            "constant": CONSTANT,
+            "LIN": TREND,
+            "RBF(0.300)": VARIATION,
+            "RBF(8.00)": TREND,
+        },
+    ),
+    # periods that drift apart by less than half a cycle are one
+    (periodic(1.0) + periodic(1.02, 0.5), {"PER(1.02)": ("cycle", 1.0)}),
+    (periodic(1.0) + periodic(1.1, 0.5), {"PER(1.10)": ("cycle", 1.1)}),
+    # periods beyond the span are no cycles
+    (periodic(40.0), {"PER(40.0)": TREND}),
+    (CosineKernel().initialize(period_length=4 * SPAN), {"COS(80.0)": TREND}),  # cos(pi d / p)
+    (periodic(9.9), {"PER(9.90)": ("cycle", 9.9)}),
+    # a bump for a tenth of the span is fast all the same
+    (periodic(12.0, lengthscale=0.01), {"PER(12.0)": VARIATION}),
+    # smooth factors beside a cycle
+    (rbf(1.1) * periodic(1.0), {"PER(1.00)*RBF(1.10)": ("cycle", 1.0)}),
+    (rbf(0.9) * periodic(1.0), {"PER(1.00)*RBF(0.900)": VARIATION}),
+    # the smooth part of a variation does not stretch the period of a cycle
+    (rbf(0.4) * periodic(2.0, 5.0) + periodic(1.0), {"PER(1.00)": ("cycle", 1.0)}),
+    (LinearKernel() * periodic(1.0), {"LIN*PER(1.00)": ("cycle", 1.0)}),
+    (LinearKernel() * rbf(1e4), {"LIN*RBF(10000)": TREND}),
+    (CenteredLinearKernel() * rbf(0.3), {"LIN*RBF(0.300)": VARIATION}),
+    (ConstantKernel(), {"constant": CONSTANT}),
+    (rbf(1e5), {"RBF(100000)": CONSTANT}),
+]
+
+
+@pytest.mark.parametrize(("kernel", "expected"), ROLES)
+def test_roles_of_terms(kernel, expected):
+    found = roles(kernel.double())
+    for label, (kind, period) in expected.items():
+        assert found[label] == (kind, period and pytest.approx(period))
 
 
 @pytest.mark.parametrize("order", [(3.0, 2.0, 1.0), (1.0, 2.0, 3.0), (1.0, 3.0, 2.0)])
@@ -70,42 +100,6 @@ def test_harmonics_are_one_cycle_whichever_is_largest(order):
     found = roles(kernels[0] + kernels[1] + kernels[2])
     cycles = [period for kind, period in found.values() if kind == "cycle"]
     assert cycles == pytest.approx([p, p, p]) and len(found) == 4
-
-
-def test_periods_that_drift_apart_are_two():
-    near, far = periodic(1.02, 0.5), periodic(1.1, 0.5)
-    assert roles(periodic(1.0) + near)["PER(1.02)"] == ("cycle", pytest.approx(1.0))
-    assert roles(periodic(1.0) + far)["PER(1.10)"] == ("cycle", pytest.approx(1.1))
-
-
-def test_periods_beyond_the_span_are_no_cycle():
-    cosine = CosineKernel()
-    cosine.period_length = 4 * SPAN
-    assert roles(periodic(40.0))["PER(40.0)"] == ("trend", None)
-    assert roles(cosine) == {"COS(80.0)": ("trend", None)}  # cos(pi d / p)
-    # one that bumps for a tenth of the span is fast all the same
-    assert roles(periodic(12.0, lengthscale=0.01))["PER(12.0)"] == ("variation", None)
-    assert roles(periodic(9.9))["PER(9.90)"][0] == "cycle"
-
-
-def test_smooth_factors_beside_a_cycle():
-    assert roles(rbf(100.0) * periodic(1.0))["PER(1.00)*RBF(100)"] == ("cycle", 1.0)
-    assert roles(rbf(1.1) * periodic(1.0))["PER(1.00)*RBF(1.10)"] == ("cycle", 1.0)
-    assert roles(rbf(0.9) * periodic(1.0))["PER(1.00)*RBF(0.900)"] == ("variation", None)
-    # the smooth part of what is no cycle does not stretch a cycle's period
-    found = roles(rbf(0.4) * periodic(2.0, 5.0) + periodic(1.0))
-    assert found["PER(1.00)"] == ("cycle", 1.0)
-
-
-def test_linear_factors():
-    assert roles(LinearKernel() * periodic(1.0))["LIN*PER(1.00)"] == ("cycle", 1.0)
-    assert roles(LinearKernel() * rbf(1e4)) == {"LIN*RBF(10000)": ("trend", None)}
-    assert roles(CenteredLinearKernel() * rbf(0.3)) == {"LIN*RBF(0.300)": ("variation", None)}
-
-
-def test_what_does_not_vary_is_constant():
-    assert roles(ConstantKernel()) == {"constant": ("constant", None)}
-    assert roles(rbf(1e5)) == {"RBF(100000)": ("constant", None)}
 
 
 def test_lengths_against_the_formula():

@@ -27,7 +27,7 @@ def model(data, request):
     X, y = data
     y = y if request.param == 3 else np.where(y == "c", "a", y)
     weights = {"a": 2.0}
-    model = NKNClassifier(["tabular", "rbf"], class_weight=weights, random_state=0, **OPTIONS)
+    model = NKNClassifier(["matern", "rbf"], class_weight=weights, random_state=0, **OPTIONS)
     return model.fit(X, y)
 
 

@@ -9,7 +9,7 @@ from botorch.models.transforms.input import Normalize
 from gpytorch.kernels import ConstantKernel, LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
-from gpytorch_nkn.interpretation import decompose, effects
+from gpytorch_nkn.interpretation import decompose
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from tests.interpretation.small_models import GP, forecaster, perturbed
 
@@ -322,27 +322,3 @@ def test_order_and_numbers_against_brute_force():
     whole = centered.sum(0)
     shares = (centered * whole).mean(-1) / whole.square().mean()
     np.testing.assert_allclose(decomposition.shares, shares.numpy(), rtol=1e-8, atol=1e-10)
-
-
-def test_columns_have_the_order_of_effects_and_the_values_of_the_kernels():
-    generator = torch.Generator().manual_seed(1)
-    x = torch.rand(60, 3, generator=generator, dtype=torch.float64)
-    y = torch.sin(6 * x[:, 0]) + 4 * x[:, 1] + 0.3 * torch.cos(5 * x[:, 2])
-    parts = [ScaleKernel(RBFKernel(active_dims=(column,))).double() for column in range(3)]
-    for part in parts:
-        part.base_kernel.lengthscale = 0.4
-    model = GP(x, y, parts[0] + parts[1] + parts[2]).double()
-    model.likelihood.noise = 0.01
-    split, found = decompose(model), effects(model)
-    order = [name for name in (part.name for part in split.components) if name.startswith("x")]
-    assert order == [effect.label for effect in found.main] == ["x1", "x0", "x2"]
-    with torch.no_grad():
-        whole = sum(part(x).to_dense() for part in parts)
-        noisy = whole + 0.01 * torch.eye(60, dtype=torch.float64)
-        weights = torch.linalg.solve(noisy, y - model.mean_module(x))
-        means = {f"x{n}": part(x).to_dense() @ weights for n, part in enumerate(parts)}
-    total = sum(means.values())
-    for part, share in zip(split.components, split.shares, strict=True):
-        if part.name in means:
-            both = torch.stack([means[part.name], total]).cov()
-            assert share == pytest.approx(float(both[0, 1] / both[1, 1]), rel=1e-6)

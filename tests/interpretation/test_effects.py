@@ -165,32 +165,6 @@ def test_what_was_not_seen_of_a_column_is_uncertain():
     assert effects(single(few, y, lengthscale=5.0)).uncertain < 0.05
 
 
-def test_transforms_change_units_only():
-    x = cube(64, 2) * torch.tensor([10.0, 0.01]) + torch.tensor([100.0, -5.0])
-    z = (x - x.amin(0)) / (x.amax(0) - x.amin(0))
-    w = torch.sin(4 * z[:, 0]) * z[:, 1]
-    w = (w - w.mean()) / w.std()
-    model = single(
-        x, 30 + 7 * w, noise=0.01, input_transform=Normalize(2), outcome_transform=Standardize(1)
-    )
-    found, plain = effects(model), effects(single(z, w, noise=0.01))
-    np.testing.assert_allclose(found.first_order, plain.first_order, atol=1e-6)
-    np.testing.assert_allclose(found.total_order, plain.total_order, atol=1e-6)
-    low, width = x.amin(0).numpy(), (x.amax(0) - x.amin(0)).numpy()
-    assert len(plain.main) == 2 and len(plain.pairs) == 1
-    for mine, other in zip(found.main + found.pairs, plain.main + plain.pairs, strict=True):
-        assert mine.columns == other.columns
-        assert mine.share == pytest.approx(other.share, abs=1e-6)
-        for i, grid, plain_grid in zip(mine.columns, mine.grid, other.grid, strict=True):
-            np.testing.assert_allclose(grid, low[i] + width[i] * plain_grid)
-        np.testing.assert_allclose(mine.mean, 7 * other.mean, atol=1e-4)
-        if len(mine.columns) == 1:
-            np.testing.assert_allclose(mine.upper, 7 * other.upper, atol=1e-4)
-            np.testing.assert_allclose(mine.lower, 7 * other.lower, atol=1e-4)
-    residuals, plain_residuals = found.main[0].data[1], plain.main[0].data[1]
-    np.testing.assert_allclose(residuals, 7 * plain_residuals, atol=1e-4)
-
-
 def test_mean_functions_count():
     x = cube(32, 2)
     model = single(x, 2 * x[:, 0] - x[:, 1], noise=0.1, mean_module=LinearMean(2))

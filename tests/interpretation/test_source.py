@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 import torch
 from botorch.models import SingleTaskGP
-from botorch.models.transforms.input import Log10, Normalize, Warp
+from botorch.models.transforms.input import Normalize
 from botorch.models.transforms.outcome import ChainedOutcomeTransform, Log, Standardize
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import PeriodicKernel, RBFKernel
@@ -55,18 +55,6 @@ def test_lengthscales_of_a_botorch_model_are_printed_in_raw_units():
     assert units.y_scale == pytest.approx(Y.std().item(), rel=1e-9)
 
 
-@pytest.mark.parametrize("transform", [None, Log10(indices=[0, 1]), Warp(d=2, indices=[0, 1])])
-def test_units_without_an_affine_transform_match_the_kernel(transform):
-    if isinstance(transform, Warp):
-        transform.initialize(concentration0=torch.tensor([2.0, 2.0]))
-    model = SingleTaskGP(
-        X / 14, Y, covar_module=rbf(0.5, 0.25), input_transform=transform, outcome_transform=None
-    )
-    (term,) = expand(model).terms
-    assert term.label == "RBF[x0, x1](0.500, 0.250)"
-    assert fitted_gp(model).units.y_scale == 1.0
-
-
 def test_a_transform_that_is_not_affine_has_no_components():
     tiny = ChainedOutcomeTransform(log=Log(), scaled=Standardize(1))
     for scale, transform in ((1e-9, tiny), (1.0, Log())):
@@ -109,19 +97,10 @@ def test_a_forecaster_over_dates_counts_in_years(by_date, dates):
 def test_a_forecaster_over_numbers():
     time = 100 + 2 * np.arange(40.0)
     forecaster = quick(transform="log").fit(time, np.exp(1 + np.sin(time)))
-    units = source_of(forecaster).units
-    assert units.x_scale[0] == pytest.approx(time.std()) and units.x_unit == ""
-    assert units.x_offset[0] == pytest.approx(time.mean())
-    assert units.log_targets and units.y_offset == pytest.approx(np.mean(1 + np.sin(time)))
-    expansion = expand(forecaster)
     kernel = forecaster.model_.covar_module
     lengthscale = kernel.primitives[0].lengthscale.item() * time.std()
     labels = {term.label for term in expand(forecaster, merge=False, split=False).terms}
     assert any(f"RBF({lengthscale:#.3g}".rstrip(".") in label for label in labels)
-    x = forecaster.model_.train_inputs[0]
-    torch.testing.assert_close(
-        expansion.evaluate(x), kernel(x).to_dense().detach(), rtol=1e-8, atol=1e-10
-    )
     with pytest.raises(TypeError, match="fitted over numbers, got dates"):
         expand(forecaster, pd.date_range("2001-01-01", periods=3))
 

@@ -13,7 +13,12 @@ from scipy.stats import multivariate_normal, norm
 
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import Recipe, fit_best_of
-from gpytorch_nkn.interpretation.expansion.candidates import as_gpytorch
+from gpytorch_nkn.interpretation.expansion.candidates import (
+    Part,
+    as_gpytorch,
+    as_network,
+    gpytorch_sum,
+)
 from gpytorch_nkn.interpretation.expansion.simplify import simplify
 from gpytorch_nkn.kernels import (
     CenteredLinearKernel,
@@ -22,9 +27,8 @@ from gpytorch_nkn.kernels import (
     SpectralComponentKernel,
     ZeroMeanPeriodicKernel,
 )
+from gpytorch_nkn.layers import Linear, Product
 from tests.interpretation.small_models import GP
-
-LEARNED = 84  # values that the forecaster is fitted to
 
 
 def squared_exponential(d, lengthscale):
@@ -47,27 +51,23 @@ def covariance_of_cycle_and_trend(t):
     return squared_exponential(d, 25) + periodic(d, 12, 1.0)
 
 
-def cycle_and_trend(seed, n=100):
+def cycle_and_trend(seed, n=84):
     t = np.arange(float(n))
     return t, draw(covariance_of_cycle_and_trend(t), seed)
 
 
-def fitted(t, y, adam_steps, lbfgs_iterations):
-    """A forecaster whose network has 45 monomials in place of the paper's 495."""
+@pytest.fixture(scope="module")
+def forecaster():
+    t, y = cycle_and_trend(3)
+    kernels = [RBFKernel(), PeriodicKernel(), LinearKernel()]
     return NKNForecaster(
-        NeuralKernelNetwork.time_series(wiring="Linear4-Product2-Linear1"),
+        NeuralKernelNetwork(kernels, [Linear(3, 4), Product(4, 2), Linear(2, 1)]),
         transform="identity",
         outliers="keep",
         restarts=1,
-        recipe=Recipe(adam_steps=adam_steps, lbfgs_iterations=lbfgs_iterations),
+        recipe=Recipe(adam_steps=30, lbfgs_iterations=20),
         random_state=0,
     ).fit(t, 5 + 3 * y)
-
-
-@pytest.fixture(scope="module")
-def forecaster():
-    t, y = cycle_and_trend(5, n=LEARNED + 12)
-    return fitted(t[:LEARNED], y[:LEARNED], adam_steps=30, lbfgs_iterations=20)
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +177,22 @@ def test_terms_without_a_counterpart_are_rejected():
         simplify(GP(x, x[:, 0].sin(), OwnKernel()))
 
 
+def test_network_and_stock_kernel_have_the_value_of_the_formula():
+    per = PeriodicKernel().initialize(period_length=0.9, lengthscale=0.6)
+    rbf = RBFKernel().initialize(lengthscale=0.7)
+    linear = LinearKernel().initialize(variance=1.0)
+    linear.raw_variance.requires_grad_(False)
+    parts = Part(0.5, (per, rbf)), Part(2.0, (linear,)), Part(0.3, ()), Part(0.1, (linear, rbf))
+    x, z, like = torch.randn(6, 1), torch.randn(4, 1), torch.zeros(())
+    d, product = (x - z.T).numpy(), (x @ z.T).numpy()
+    smooth = squared_exponential(d, 0.7)
+    expected = 0.5 * periodic(d, 0.9, 0.6) * smooth + 2 * product + 0.3 + 0.1 * product * smooth
+    network, trained = as_network(parts, like)
+    for kernel in (network, gpytorch_sum(parts, like), gpytorch_sum(trained(), like)):
+        torch.testing.assert_close(kernel(x, z).to_dense(), torch.as_tensor(expected))
+    assert [part.num_parameters for part in parts] == [4, 1, 1, 2]
+
+
 def test_kernels_of_this_package_become_gpytorchs():
     zero_mean = ZeroMeanPeriodicKernel().initialize(period_length=1.3, lengthscale=0.4)
     gpytorch = as_gpytorch(zero_mean, 1)
@@ -197,9 +213,9 @@ def test_kernels_of_this_package_become_gpytorchs():
 
 
 def test_zero_mean_keeps_periodic_kernels_without_their_constant_part():
-    x = torch.linspace(-1.7, 1.7, 50).unsqueeze(-1)
+    x = torch.linspace(-1.7, 1.7, 36).unsqueeze(-1)
     y = 1.2 * x[:, 0] + torch.sin(12 * x[:, 0]) * torch.exp(-(x[:, 0] ** 2))
-    y = y + 0.05 * torch.randn(50)
+    y = y + 0.05 * torch.randn(36)
     kernel = ScaleKernel(RBFKernel() * PeriodicKernel()) + LinearKernel()
     kernel.kernels[0].base_kernel.kernels[1].period_length = 0.52
     model = GP(x, y, kernel, GaussianLikelihood().initialize(noise=0.01))

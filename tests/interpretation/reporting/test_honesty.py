@@ -72,6 +72,7 @@ def test_reports_in_single_precision_and_under_large_priors():
     assert report(with_noise(GP(years, torch.randn(240), kernel), 0.01)).sections
 
 
+@pytest.mark.usefixtures("few_iterations")
 def test_noise_that_is_frozen_or_bounded_stays_so_in_a_simpler_model():
     x = torch.rand(40).sort()[0].unsqueeze(-1)
     y = torch.sin(6 * x[:, 0]) + 0.1 * torch.randn(40)
@@ -94,6 +95,7 @@ def warped(top):
     return x, model.eval()
 
 
+@pytest.mark.usefixtures("few_iterations")
 def test_reports_have_the_raw_inputs_and_simplified_models_can_learn_their_transform():
     x = torch.rand(12, 2)
     warp = Warp(d=2, indices=[0, 1])
@@ -177,6 +179,7 @@ def test_independent_counts_show_no_misfit():
     assert "between 0 and 0" not in str(found)
 
 
+@pytest.mark.usefixtures("one_structure")
 @pytest.mark.parametrize(
     "change, words",
     [(lambda t: 15 * (t > 0), "a level shift"), (lambda t: t.clip(0), "a change of slope")],

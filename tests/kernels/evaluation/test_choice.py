@@ -97,7 +97,7 @@ def test_several_outputs_per_input_are_evaluated_plainly(path, ran):
     assert_same(actual, evaluate("plain", network, x))
 
 
-@pytest.mark.parametrize("path", ["auto", *PATHS])
+@pytest.mark.parametrize("path", PATHS)
 def test_functional_transforms_of_inputs(path, ran):
     network, x = make_network("regression"), rough_inputs(4, 3)
 
