@@ -133,8 +133,8 @@ JOINT = {
     "kernel that BoTorch does not know": lambda x, y: SingleTaskGP(
         x, y, covar_module=MaternKernel(batch_shape=torch.Size([2]))
     ),
-    "priors by output": lambda x, y: SingleTaskGP(
-        x, y, covar_module=MaternKernel(batch_shape=torch.Size([2]), lengthscale_prior=TWO_PRIORS)
+    "priors by output": lambda x, y: NKNSingleTaskGP(
+        x, y, structure=MaternKernel(batch_shape=torch.Size([2]), lengthscale_prior=TWO_PRIORS)
     ),
     "batch of data": lambda x, y: NKNSingleTaskGP(x.expand(2, 10, 2), torch.stack([y, y.flip(-1)])),
 }
