@@ -42,22 +42,6 @@ def test_series_without_a_change_seldom_seem_to_have_one(name):
     assert np.mean(np.array(gains) > 0) <= 0.1
 
 
-def test_the_level_of_the_nile_falls_after_1898():
-    # annual flow at Aswan, 1871 to 1970 (Cobb 1978)
-    flow = [
-        1120, 1160, 963, 1210, 1160, 1160, 813, 1230, 1370, 1140, 995, 935, 1110, 994,
-        1020, 960, 1180, 799, 958, 1140, 1100, 1210, 1150, 1250, 1260, 1220, 1030, 1100,
-        774, 840, 874, 694, 940, 833, 701, 916, 692, 1020, 1050, 969, 831, 726,
-        456, 824, 702, 1120, 1100, 832, 764, 821, 768, 845, 864, 862, 698, 845,
-        744, 796, 1040, 759, 781, 865, 845, 944, 984, 897, 822, 1010, 771, 676,
-        649, 846, 812, 742, 801, 1040, 860, 874, 848, 890, 744, 749, 838, 1050,
-        918, 986, 797, 923, 975, 815, 1020, 906, 901, 1170, 912, 746, 919, 718,
-        714, 740,
-    ]  # fmt: skip
-    change = change_points(1871 + np.arange(len(flow)), flow)[0]
-    assert change.kind == "level" and change.location == 1898.5 and change.gain > 0
-
-
 def test_units_and_order_do_not_matter_and_several_are_found():
     rng = np.random.default_rng(0)
     y = 6.0 * (TIME >= 50) - 9.0 * (TIME >= 110) + rng.standard_normal(N)

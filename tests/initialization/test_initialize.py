@@ -1,6 +1,5 @@
 import math
 
-import gpytorch
 import pytest
 import torch
 from gpytorch.kernels import Kernel, LinearKernel, RBFKernel, ScaleKernel
@@ -13,6 +12,7 @@ from gpytorch_nkn.kernels import (
     NonStationarySpectralKernel,
     SpectralComponentKernel,
 )
+from tests.fit.models import SmallGP
 from tests.kernels.registry import REGISTRY
 
 
@@ -91,18 +91,11 @@ def test_bad_shapes_are_named():
         initialize_from_data(LinearKernel(), torch.rand(5, 1), torch.rand(4))
 
 
-class Model(gpytorch.models.ExactGP):
-    def __init__(self, x, y, likelihood):
-        super().__init__(x, y, likelihood)
-        self.mean_module = gpytorch.means.ConstantMean()
-        self.covar_module = NeuralKernelNetwork.time_series()
-
-
 def test_model_noise_starts_at_a_share_of_the_variance():
     x, y = seasonal_series()
     known = FixedNoiseGaussianLikelihood(0 * y + 1, True)
     for likelihood, name in ((known, "second_noise"), (GaussianLikelihood(), "noise")):
-        model = Model(x, y, likelihood)
+        model = SmallGP(x, y, NeuralKernelNetwork.time_series(), likelihood)
         initialize_model(model)
         found = getattr(likelihood, name).item()
         assert found == pytest.approx(0.01 * y.var().item(), rel=1e-6)

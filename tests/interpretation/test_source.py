@@ -17,7 +17,7 @@ from gpytorch_nkn.interpretation import expand
 from gpytorch_nkn.interpretation.source import fitted_gp, source_of
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import NKNSingleTaskGP, SparseNKNGP
-from tests.interpretation.small_models import GP, STEPS
+from tests.interpretation.small_models import GP, forecaster
 from tests.models.registry import spectral
 
 X = 3 + 10 * torch.rand(20, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -28,12 +28,6 @@ def rbf(*lengthscales):
     kernel = RBFKernel(ard_num_dims=len(lengthscales))
     kernel.lengthscale = torch.tensor(lengthscales)
     return kernel
-
-
-def quick(**options):
-    options = {"transform": "identity", **options}
-    options = {"recipe": STEPS, "outliers": "keep", **options}
-    return NKNForecaster("time_series", restarts=1, random_state=0, **options)
 
 
 # --- units -------------------------------------------------------------------------------------
@@ -72,7 +66,7 @@ def dates():
 @pytest.fixture(scope="module")
 def by_date(dates):
     time = np.arange(60)
-    return quick().fit(dates, 300 + 0.2 * time + 5 * np.sin(2 * np.pi * time / 12))
+    return forecaster(dates, 300 + 0.2 * time + 5 * np.sin(2 * np.pi * time / 12))
 
 
 def test_a_forecaster_over_dates_counts_in_years(by_date, dates):
@@ -96,13 +90,13 @@ def test_a_forecaster_over_dates_counts_in_years(by_date, dates):
 
 def test_a_forecaster_over_numbers():
     time = 100 + 2 * np.arange(40.0)
-    forecaster = quick(transform="log").fit(time, np.exp(1 + np.sin(time)))
-    kernel = forecaster.model_.covar_module
+    made = forecaster(time, np.exp(1 + np.sin(time)), transform="log")
+    kernel = made.model_.covar_module
     lengthscale = kernel.primitives[0].lengthscale.item() * time.std()
-    labels = {term.label for term in expand(forecaster, merge=False, split=False).terms}
+    labels = {term.label for term in expand(made, merge=False, split=False).terms}
     assert any(f"RBF({lengthscale:#.3g}".rstrip(".") in label for label in labels)
     with pytest.raises(TypeError, match="fitted over numbers, got dates"):
-        expand(forecaster, pd.date_range("2001-01-01", periods=3))
+        expand(made, pd.date_range("2001-01-01", periods=3))
 
 
 # --- what there is to read ---------------------------------------------------------------------

@@ -287,7 +287,6 @@ REGISTRY = [
     preset("time_series", dims=1),
     preset("regression", 3, dims=3, ard=True),
     preset("tabular", 3, dims=3, ard=True, spectral=2),
-    preset("tabular", 2, dims=2, ard=True, columns=True, priors=False),
     preset("additive", 2, dims=2),
     preset("texture", dims=1),
     preset("optimization", 3, dims=3, ard=True, priors=False),

@@ -20,7 +20,6 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.means import ConstantMean
 
 from gpytorch_nkn.kernels import (
     GradientKernel,
@@ -31,6 +30,7 @@ from gpytorch_nkn.kernels import (
 )
 from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.models import NKNSingleTaskGP, gradient_posterior
+from tests.fit.models import SmallGP
 from tests.kernels.contract import perturb
 from tests.multitask_models import Wide
 
@@ -40,7 +40,7 @@ def network(primitive):
 
 
 @pytest.mark.parametrize("shape", [(), (2,)])
-@pytest.mark.parametrize("wrap", [lambda kernel: kernel, network, ScaleKernel])
+@pytest.mark.parametrize("wrap", [network, ScaleKernel])
 def test_values_and_order_match_the_closed_form(wrap, shape):
     shape = torch.Size(shape)
     closed = RBFKernelGrad(ard_num_dims=3, batch_shape=shape)
@@ -48,15 +48,11 @@ def test_values_and_order_match_the_closed_form(wrap, shape):
     inner = RBFKernel(ard_num_dims=3, batch_shape=shape)
     inner.lengthscale = closed.lengthscale.detach()
     x, y = torch.randn(5, 3), torch.randn(4, 3)
+    base = wrap(inner)
     if wrap is network:
-        base = network(inner)
-        base.layers[0].weight = 1.0
-        base.layers[0].bias = 0.0
+        base.layers[0].weight, base.layers[0].bias = 1.0, 0.0
     else:
-        base = wrap(inner)
-    if wrap is ScaleKernel:
-        base.outputscale, closed = 1.0, ScaleKernel(closed)
-        closed.outputscale = 1.0
+        base.outputscale = 1.0
     kernel = GradientKernel(base)
     for pair in ((x, x), (x, y)):
         torch.testing.assert_close(
@@ -113,17 +109,6 @@ def test_kernels_whose_functions_have_no_derivative_say_so(kernel):
         assert GradientKernel(smoother)(x).to_dense().isfinite().all()
 
 
-class OwnGP(gpytorch.models.ExactGP):
-    """A user's own GP, which has no posterior method of BoTorch."""
-
-    def __init__(self, x, y, kernel):
-        super().__init__(x, y, GaussianLikelihood())
-        self.mean_module, self.covar_module = ConstantMean(), kernel
-
-    def forward(self, x):
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
 def waves(x):
     return torch.sin(5 * x[:, 0]) + torch.cos(7 * x[:, 1]) / 2
 
@@ -144,7 +129,7 @@ def waves(x):
 def test_gradients_of_ones_own_gp(make):
     """Kernels with low rank or interpolation have GPyTorch's own predictions."""
     x, step = torch.rand(12, 2), 1e-4
-    model = OwnGP(x, waves(x), make()).eval()
+    model = SmallGP(x, waves(x), make()).eval()
     kernel, signs = model.covar_module, step * torch.tensor([1.0, -1.0])
     with gpytorch.settings.sgpr_diagonal_correction(False):
         found = gradient_posterior(model, x[:3])
@@ -175,7 +160,7 @@ def test_gradients_have_the_units_of_inputs_and_outcomes_and_batch_shapes():
     one, two = gradient_posterior(plain, x[0, :3]), gradient_posterior(scaled, 100 * x[0, :3])
     assert one.mean.shape == (2, 3, 2)
     kernel = ScaleKernel(RBFKernel(), batch_shape=torch.Size([2]))
-    own = (OwnGP(x[0], y[..., 0], kernel), OwnGP(x[0], y[1, :, 0], ScaleKernel(RBFKernel())))
+    own = (SmallGP(x[0], y[..., 0], kernel), SmallGP(x[0], y[1, :, 0], ScaleKernel(RBFKernel())))
     batch, alone = (gradient_posterior(model.eval(), x[0, :3]) for model in own)
     torch.testing.assert_close(batch.mean[1], alone.mean)
     torch.testing.assert_close(batch.covariance_matrix[1], alone.covariance_matrix)

@@ -4,11 +4,8 @@ import math
 
 import pytest
 import torch
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel, LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.means import ConstantMean
-from gpytorch.models import ExactGP
 from linear_operator import to_dense
 
 from gpytorch_nkn.initialization import initialize_from_data
@@ -30,6 +27,7 @@ from gpytorch_nkn.kernels.measures import rational_quadratic
 from gpytorch_nkn.layers import Linear, Product
 from gpytorch_nkn.models import spectral_features
 from gpytorch_nkn.plotting.network import kernel_name
+from tests.fit.models import SmallGP
 from tests.kernels.contract import check_kernel, perturb
 from tests.kernels.evaluation.conftest import ran as ran
 from tests.kernels.evaluation.networks import assert_same, evaluate
@@ -139,20 +137,12 @@ def test_expansion_and_its_words():
     assert words_of(walk, Units.plain(1)) == "a random walk"
 
 
-class SeriesGP(ExactGP):
-    def __init__(self, x, y, kernel):
-        super().__init__(x, y, GaussianLikelihood().initialize(noise=0.01))
-        self.mean_module, self.covar_module = ConstantMean(), kernel
-
-    def forward(self, x):
-        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
 def test_report():
     x = torch.linspace(0, 10, 60)
     y = torch.sin(3 * x) + 0.3 * x
     kernel = ScaleKernel(CauchyKernel()) + ScaleKernel(WalkKernel())
-    model = SeriesGP(x, y, kernel).eval()
+    likelihood = GaussianLikelihood().initialize(noise=0.01)
+    model = SmallGP(x.unsqueeze(-1), y, kernel, likelihood).eval()
     model.covar_module.kernels[0].base_kernel.lengthscale = 0.5
     kinds = {component.role.kind for component in decompose(model).components if component.role}
     assert "variation" in kinds and "other" in kinds  # the smooth one, and the one of its own words

@@ -11,15 +11,7 @@ from gpytorch_nkn.kernels import (
 )
 from gpytorch_nkn.layers import Activation, Linear, Product
 from tests.kernels.contract import dense, perturb
-
-
-def linear(rows, bias=None):
-    layer = Linear(len(rows[0]), len(rows), bias=bias is not None)
-    layer.weight = torch.tensor(rows, dtype=torch.float64)
-    if bias is not None:
-        layer.bias = torch.tensor(bias, dtype=torch.float64)
-    return layer
-
+from tests.kernels.network.test_neural_kernel_network import linear
 
 # the real part at the end
 

@@ -3,21 +3,11 @@ import math
 import pytest
 import torch
 
-from gpytorch_nkn.layers import PAPER_WIRING, Linear, Product, parse_wiring
+from gpytorch_nkn.layers import Linear, Product, parse_wiring
 
 
 def shapes(layers):
     return [(type(layer), layer.in_features, layer.out_features) for layer in layers]
-
-
-def test_wiring_of_the_paper():
-    assert shapes(parse_wiring(PAPER_WIRING, 6)) == [
-        (Linear, 6, 8),
-        (Product, 8, 4),
-        (Linear, 4, 4),
-        (Product, 4, 2),
-        (Linear, 2, 1),
-    ]
 
 
 def test_priors_have_their_modes_at_the_start_values():

@@ -37,8 +37,6 @@ def no_overlap(monkeypatch):
             drawn.extend([self] if self.get_visible() else [])
             return original(self, *args, **kwargs)
 
-        figure.draw_without_rendering()  # the layout, as before a figure is saved
-        figure.set_layout_engine("none")  # which has placed everything
         with monkeypatch.context() as patch:
             patch.setattr(Text, "draw", draw)
             figure.draw_without_rendering()

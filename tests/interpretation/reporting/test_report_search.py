@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from botorch.acquisition import LogExpectedImprovement
-from botorch.models import EnsembleMapSaasSingleTaskGP, SingleTaskGP
+from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
 from botorch.models.transforms.input import InputPerturbation
 from gpytorch.models import ExactGP
@@ -32,13 +32,7 @@ def averaged():
     return model.eval()
 
 
-MODELS = {
-    "averaged": averaged,
-    "single": lambda: SingleTaskGP(X, Y, torch.full_like(Y, 25.0)),
-    "BoTorch's ensemble": lambda: EnsembleMapSaasSingleTaskGP(
-        X, Y, num_taus=2, input_transform=Normalize(3)
-    ),
-}
+MODELS = {"averaged": averaged, "single": lambda: SingleTaskGP(X, Y, torch.full_like(Y, 25.0))}
 
 
 def test_an_evaluation_is_predicted_as_by_the_model_without_the_later_ones():
