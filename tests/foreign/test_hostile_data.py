@@ -155,7 +155,7 @@ CONSTRUCTORS = {
 # Arguments of methods by their names, next to those that are the points of a class.
 METHOD_ARRAYS = {
     "scaled": np.linspace(0, 1, 30),
-    "weights": torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64),
+    "weights": torch.tensor([0.7, 0.3], dtype=torch.float64),
     "mean": torch.zeros(6, dtype=torch.float64),
     "root": torch.eye(6, dtype=torch.float64),
     "probabilities": np.array([0.1, 0.5, 0.9]),
