@@ -17,9 +17,9 @@ OPTIONS = {"restarts": 1, "recipe": Recipe(adam_steps=0, lbfgs_iterations=5), "p
 @pytest.fixture(scope="module")
 def data():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(40, 2))
-    scores = np.stack([np.zeros(40), 2 * X[:, 0], X[:, 1] - 0.5])
-    return X, np.array(["a", "b", "c"])[(scores + rng.gumbel(size=(3, 40))).argmax(0)]
+    X = rng.normal(size=(30, 2))
+    scores = np.stack([np.zeros(30), 2 * X[:, 0], X[:, 1] - 0.5])
+    return X, np.array(["a", "b", "c"])[(scores + rng.gumbel(size=(3, 30))).argmax(0)]
 
 
 @pytest.fixture(scope="module", params=[2, 3])

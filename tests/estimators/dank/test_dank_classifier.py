@@ -122,7 +122,7 @@ def test_eta_of_the_paper_is_the_squared_norm_of_the_machine():
 
 
 def test_a_product_of_two_columns_is_found(few_paths):
-    X, y = rows(110, columns=5)
+    X, y = rows(90, columns=5)
     new, truth = rows(1000, seed=1, columns=5)
     model = DANKClassifier(C=10.0, random_state=0).fit(X, y)
     plain = SVC(C=10.0).fit(X, y)

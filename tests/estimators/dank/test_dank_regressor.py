@@ -27,7 +27,7 @@ def test_without_factors_it_is_the_support_vector_regression():
     assert np.abs(model.dual_coef_).max() <= 3.0 and abs(model.dual_coef_.sum()) < 1e-6
 
 
-def test_defaults_find_columns_that_matter():
+def test_columns_that_matter_are_found(few_paths):
     X, y = rows(80, columns=5)
     new, truth = rows(1000, seed=1, columns=5)
     model = DANKRegressor(C=10.0, epsilon=0.02, random_state=0).fit(X, y)

@@ -209,17 +209,16 @@ def test_sentences_of_a_report_state_changes_of_the_rate():
     assert rates[1] / rates[0] == pytest.approx(change, rel=0.5)
 
 
-@pytest.mark.parametrize("likelihood", ["negative_binomial", "student_t"])
-def test_caller_in_inference_mode_and_frozen_kernels(likelihood, few_iterations):
+def test_caller_in_inference_mode_and_frozen_kernels(few_iterations):
     X, _, y, _ = drawn(20)
     kernel = ScaleKernel(RBFKernel())
     kernel.base_kernel.raw_lengthscale.requires_grad_(False)
     with unchanged(), torch.inference_mode():
-        model = counter(likelihood, kernel).fit(X, y)
+        model = counter("negative_binomial", kernel).fit(X, y)
         found = model.predict(X, return_std=True)
     (fitted,) = [part for part in model.model_.modules() if isinstance(part, RBFKernel)]
     assert fitted.lengthscale.item() == pytest.approx(kernel.base_kernel.lengthscale.item())
-    again = counter(likelihood, kernel).fit(X, y)
+    again = counter("negative_binomial", kernel).fit(X, y)
     np.testing.assert_allclose(again.predict(X), found[0], rtol=1e-12)
 
 

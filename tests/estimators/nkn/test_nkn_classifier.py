@@ -186,7 +186,7 @@ def test_many_rows_are_reduced_with_a_warning_and_every_class_stays(monkeypatch)
     assert model.predict_proba(X).shape == (80, 2)
 
 
-def test_the_budget_and_ctrl_c_end_the_pooling_of_the_members(monkeypatch):
+def test_the_budget_and_ctrl_c_end_the_pooling_of_the_members(few_iterations, monkeypatch):
     """With N rows a member takes N ** 3 / 1e6 seconds of a clock that stands still otherwise."""
     clock, calls, calibrate = [0.0], [], ClassProcesses.calibrate
 

@@ -178,7 +178,7 @@ def test_a_small_budget_still_gives_a_sound_forecast():
     assert (found["hi-95"] - found["lo-95"]).mean() < 3 * 20
 
 
-def test_long_series_with_covariates_gaps_irregular_times_and_time_zones():
+def test_long_series_with_covariates_gaps_irregular_times_and_time_zones(one_structure):
     rng = np.random.default_rng(0)
     series = hours(900).tz_localize("Europe/Vienna", nonexistent="shift_forward", ambiguous=True)
     heat = pd.DataFrame({"heat": rng.standard_normal(900)}, series.index)

@@ -484,7 +484,7 @@ def test_sentences_on_tables_and_searches(seed):
 @pytest.mark.parametrize("seed", range(4))
 def test_sentences_on_classes(seed):
     rng = np.random.default_rng(seed)
-    n = int(rng.integers(30, 45))
+    n = int(rng.integers(20, 30))
     x = rng.uniform(0, 1, (n, 2))
     a, b = x.T - 0.5
     score = (8 * a, 60 * a * b, 0 * a, 9 * np.sin(9 * a) + b)[seed]

@@ -126,6 +126,7 @@ AWKWARD = {
 }
 
 
+@pytest.mark.usefixtures("few_iterations")
 @pytest.mark.parametrize("name", AWKWARD)
 def test_awkward_series(name):
     times, values = AWKWARD[name]
@@ -171,7 +172,7 @@ def test_other_models(case):
         assert found.summary[0].endswith("noise has a standard deviation of 2.00.")
 
 
-def test_equal_reports_give_equal_pages(tmp_path):
+def test_equal_reports_give_equal_pages(tmp_path, few_iterations):
     model = columns_gp(2, kernel=RBFKernel(ard_num_dims=2))
     deep = tmp_path / "a" / "new" / "report.html"  # folders are made
     assert report(model).save(str(deep)) == deep
