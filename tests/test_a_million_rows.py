@@ -43,7 +43,7 @@ def answer_by_errors():
 def test_estimators(cls):
     x, y = table()
     if cls in WORK:
-        fitted = cls(budget=0.5, quality="fast", random_state=0).fit(np.arange(float(ROWS)), y)
+        fitted = cls(budget=0.2, quality="fast", random_state=0).fit(np.arange(float(ROWS)), y)
         assert np.isfinite(fitted.predict([ROWS + 1.0])).all()
         return
     if cls.__name__.endswith("Classifier"):

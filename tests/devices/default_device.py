@@ -99,13 +99,21 @@ def test_layers(bare_device):
     assert {value.device for value in found} == {bare_device}
 
 
-@pytest.mark.parametrize(
-    ("case", "way"),
-    [*zip(CASES, cycle(["data and default", "default"]))],
-    ids=lambda value: getattr(value, "name", value),
-)
+FIRST = [case for case in CASES if case is case_of(case.cls)]
+OWN_TENSORS = [case for case in CASES if case.name in ("spectral at points", "structures warped")]
+
+
+def in_turn(cases, *ways):
+    """Cases with one of the ways each."""
+    pairs = [*zip(cases, cycle(ways))]
+    return pytest.mark.parametrize(
+        ("case", "way"), pairs, ids=lambda value: getattr(value, "name", value)
+    )
+
+
+@in_turn(FIRST + OWN_TENSORS, "default", "data and default")
 def test_models(case, way, bare_device):
-    """Models are on the device of their data; cases take turns with the two ways."""
+    """Models are on the device of their data."""
     here = case.make(*case.data()).state_dict()
     with made_on(bare_device, way) as device:
         models.check_state(case)
@@ -120,8 +128,7 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("way", READERS)
-@pytest.mark.parametrize("case", [c for c in CASES if c is case_of(c.cls)], ids=lambda c: c.name)
+@in_turn([FIRST[0], *FIRST], "data", "default")
 def test_training_and_interpretation(case, way, bare_device):
     """Reports on data there; under a default device their parts, see also test_functions."""
     with made_on(bare_device, way):
@@ -149,11 +156,7 @@ def predictions(likelihood, is_trained):
 
 @pytest.mark.parametrize(
     ("likelihood", "way", "is_trained"),
-    [
-        (BernoulliLikelihood, "data", True),
-        (BernoulliLikelihood, "default", False),  # GPyTorch mixes devices in training
-        (StudentTLikelihood, "default", True),
-    ],
+    [(BernoulliLikelihood, "data", True), (StudentTLikelihood, "default", False)],
 )
 def test_likelihoods(likelihood, way, is_trained, bare_device):
     """LaplaceGP is moved after its construction, as GPyTorch's models; VariationalNKNGP moves."""
@@ -167,24 +170,23 @@ def test_likelihoods(likelihood, way, is_trained, bare_device):
 @pytest.mark.parametrize("cls", estimators.MAKE, ids=lambda cls: cls.__name__)
 def test_estimators_are_on_the_cpu(cls, bare_device):
     X, _ = estimators.data(cls)
-    expected = estimators.values(estimators.fitted(cls), X)
     with torch.device(bare_device):
         model = estimators.fitted(cls)
         found = estimators.values(model, X)
-    np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(estimators.values(model, X), expected)
+    np.testing.assert_array_equal(estimators.values(model, X), found)
 
 
-@pytest.mark.parametrize("way", ["data and default", "default"])
-def test_functions(way, bare_device):
-    """Functions that read a model, draw it or search with it."""
-    with made_on(bare_device, way):
-        x = torch.linspace(0, 1, 12).unsqueeze(-1).repeat(1, 2)
-        x[:, 1] = x[:, 1].flip(0).square()
-        model = NKNSingleTaskGP(x, x.sin().sum(-1, keepdim=True))
-        fit_bo_model(model, **QUICK[NKNSingleTaskGP])
+def small_model():
+    x = torch.linspace(0, 1, 12).unsqueeze(-1).repeat(1, 2)
+    x[:, 1] = x[:, 1].flip(0).square()
+    return x, NKNSingleTaskGP(x, x.sin().sum(-1, keepdim=True))
+
+
+def test_functions(bare_device):
+    """Functions that read a model or draw it."""
+    with made_on(bare_device, "data and default"):
+        x, model = small_model()
         interpretation.effects(model)
-        interpretation.report_search(model)
         kernel = NeuralKernelNetwork.time_series().to(x)
         axes = plt.subplots()[1]
         plotting.plot_network(axes, kernel)
@@ -193,15 +195,22 @@ def test_functions(way, bare_device):
             draw_matheron_paths(one, torch.Size([2]))(x)
         gradient_posterior(model, x[:2])
         GradientKernel(kernel)(x[:2, :1]).to_dense()
-        labels, likelihood = (x[:, :1] > 0.5).to(x), SoftmaxLikelihood(2, 2).to(x)
-        options = {"likelihood": likelihood, "inducing_points": 4, "structure": "isotropic"}
-        classes = VariationalNKNGP(x, labels, **options)
-        fit_variational_gp(classes, epochs=1, start=None).predictive(x)
+
+
+def test_search_and_classes(bare_device):
+    with made_on(bare_device, "default"):
+        x, model = small_model()
+        fit_bo_model(model, **QUICK[NKNSingleTaskGP])
+        interpretation.report_search(model)
         bounds = torch.tensor([[0.0], [1.0]]).expand(2, 2)
         starts = partial(coordinate_sweep_initial_conditions, incumbent=x[0])
         acquisition = qLogExpectedImprovement(model, 0.5)
         options = {"num_restarts": 2, "raw_samples": 4, "ic_generator": starts}
         optimize_acqf(acquisition, bounds, q=1, options={"maxiter": 1}, **options)
+        labels, likelihood = (x[:, :1] > 0.5).to(x), SoftmaxLikelihood(2, 2).to(x)
+        options = {"likelihood": likelihood, "inducing_points": 4, "structure": "isotropic"}
+        classes = VariationalNKNGP(x, labels, **options)
+        fit_variational_gp(classes, epochs=1, start=None).predictive(x)
 
 
 def test_inpainting(bare_device):
