@@ -176,7 +176,7 @@ def test_odd_counts_have_sound_predictions(likelihood, y):
 
 
 def test_tables_with_gaps_and_categories_copies_and_reports(few_iterations):
-    X, exposure, y, _ = drawn(60)
+    X, exposure, y, _ = drawn(40)
     frame = pd.DataFrame(X, columns=["age", "speed"])
     frame["kind"] = pd.Categorical(np.where(X[:, 0] > 0, "new", "old"))
     frame.loc[3, "age"], frame.loc[4, "kind"] = np.nan, None

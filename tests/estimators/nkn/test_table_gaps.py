@@ -191,7 +191,7 @@ def test_gaps_beside_categories_and_in_all_of_a_column():
 def test_noise_is_of_complete_rows_and_the_report_names_the_others(complete, use, sentence):
     X, y = table(share=0.0)
     X[complete:, 0] = np.nan
-    model = regressor(recipe=None).fit(X, y)
+    model = regressor().fit(X, y)
     assert {name: n for name, n in model.incomplete_rows_.items() if n} == {use: 150 - complete}
     noise = model.model_.likelihood.noise.item() ** 0.5 * model.y_scale_
     assert use == "imputed" or noise == pytest.approx(NOISE, rel=0.3)
