@@ -170,10 +170,10 @@ def test_likelihoods(likelihood, way, is_trained, bare_device):
 @pytest.mark.parametrize("cls", estimators.MAKE, ids=lambda cls: cls.__name__)
 def test_estimators_are_on_the_cpu(cls, bare_device):
     X, _ = estimators.data(cls)
+    expected = estimators.values(estimators.fitted(cls), X)
     with torch.device(bare_device):
-        model = estimators.fitted(cls)
-        found = estimators.values(model, X)
-    np.testing.assert_array_equal(estimators.values(model, X), found)
+        found = estimators.values(estimators.fitted(cls), X)
+    np.testing.assert_array_equal(found, expected)
 
 
 def small_model():
