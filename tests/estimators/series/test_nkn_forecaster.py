@@ -97,12 +97,12 @@ def test_candidates_that_are_far_behind_do_not_stretch_intervals():
     assert (truth - low < 8).all()  # a member without a trend is 24 below at the end
 
 
-def test_threads_give_what_one_gives():
+def test_processes_give_what_one_gives():
     time, y = seasonal_series(40)
     recipe = Recipe(adam_steps=0, lbfgs_iterations=2)
     options = {"seasons": 12, "recipe": recipe}
     one = plain(**options).fit(time, y)
-    with joblib.parallel_config("threading"):
+    with joblib.parallel_config("multiprocessing"):  # whose processes have torch from the start
         two = plain(n_jobs=2, **options).fit(time, y)
     np.testing.assert_allclose(two.predict(time + 20), one.predict(time + 20), rtol=1e-6)
 
