@@ -172,8 +172,10 @@ def test_estimators_are_on_the_cpu(cls, bare_device):
     X, _ = estimators.data(cls)
     expected = estimators.values(estimators.fitted(cls), X)
     with torch.device(bare_device):
-        found = estimators.values(estimators.fitted(cls), X)
+        model = estimators.fitted(cls)
+        found = estimators.values(model, X)
     np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(estimators.values(model, X), expected)
 
 
 def small_model():
