@@ -20,7 +20,7 @@ from gpytorch_nkn.initialization.part_starts import PartStarts, normal
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import convex_weights
 from gpytorch_nkn.layers import Layer, Linear
-from gpytorch_nkn.linalg import check_counts, check_tensors
+from gpytorch_nkn.linalg import check_counts, check_finite, check_tensors
 
 __all__ = ["initialize_from_data", "initialize_model"]
 
@@ -71,6 +71,7 @@ def initialize_from_data(
         )
     rng = np.random.default_rng([seed, restart])
     target = y.detach() if y.dim() == 1 else y.detach()[:, 0]
+    check_finite(x=x, y=target)
     convex = [module for module in kernel.modules() if _is_convex(module)]
     joint = {id(part) for network in convex for part in _joint_kernels(network)}
     starts = PartStarts(x, target, rng, restart, joint)

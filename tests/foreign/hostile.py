@@ -30,6 +30,8 @@ def _put(values: Any, at: int, value: Any) -> Any:
     new = values.clone() if isinstance(values, Tensor) else np.array(values)
     if new.dtype in (torch.bool, bool):
         new = new.to(torch.float64) if isinstance(new, Tensor) else new.astype(float)
+    if isinstance(new, np.ndarray) and new.dtype.kind == "U":
+        new = new.astype(object)
     if new.shape and new.size if isinstance(new, np.ndarray) else new.numel():
         new.reshape(-1)[at] = value
     return new
@@ -90,8 +92,8 @@ def faulty(arguments: tuple, place: int, fault: str) -> tuple:
     )
 
 
-def check_call(call: Callable[[], Any]) -> str:
-    """Return None if a call gives finite numbers or a clear error, otherwise the fault."""
+def check_call(call: Callable[[], Any], must_fail: bool = False) -> str:
+    """Return "" if a call raises a clear error or may give finite numbers, otherwise the fault."""
     try:
         answer = call()
     except _SENTENCES as error:
@@ -105,6 +107,8 @@ def check_call(call: Callable[[], Any]) -> str:
         if raised_here or _DETACH in str(error):
             return ""
         return f"{type(error).__name__}: {str(error)[:200]}"
+    if must_fail:
+        return "accepted without an error"
     wrong = not_finite(answer)
     return f"not finite: {wrong}" if wrong else ""
 

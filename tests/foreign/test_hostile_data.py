@@ -304,6 +304,14 @@ def test_right_arguments_are_answered(calls):
                 assert name.endswith(".condition_on_observations")
 
 
+def is_meant(name, fault, place):
+    """Whether documentation says what NaN or infinity in an argument stands for."""
+    if fault == "nan":  # missing values
+        of_rows = name.startswith(("NKNClassifier.", "NKNRegressor.")) and place == 0
+        return of_rows or name in ("inpaint", "KroneckerGridGP", "stacking_weights")
+    return name in ("forecast_scores", "interval_coverage", "stacking_weights")
+
+
 @pytest.mark.usefixtures("few_candidates")
 @pytest.mark.parametrize("name", NAMES)
 def test_an_answer_or_a_sentence(name, calls, request):
@@ -325,7 +333,8 @@ def test_an_answer_or_a_sentence(name, calls, request):
                 continue  # there is no such fault of such an array
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                found = check_call(lambda bad=bad: call(*bad))
+                must_fail = fault in ("nan", "inf") and not is_meant(name, fault, place)
+                found = check_call(lambda bad=bad: call(*bad), must_fail)
             if found and not (name.endswith(".score") and fault == "one row"):  # R2 is NaN
                 wrong.append(f"{fault} in argument {place}: {found}")
     assert not wrong, "\n".join(wrong)
