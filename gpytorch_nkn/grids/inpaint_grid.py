@@ -232,7 +232,6 @@ class _Channels:
     def __post_init__(self) -> None:
         self.standard = (self.values - self.center) / self.scale
         self.anywhere = np.logical_or.reduce(self.missing)
-        self.smoother = SmoothInterpolants(self.anywhere.shape)
         self.mixtures: list[Mixture] = []
         self.mean, self.std = self.values.copy(), np.zeros(self.values.shape)
 
@@ -260,6 +259,7 @@ class _Channels:
                 "to skip the kernel, or set a budget.",
                 unit="cells",
             )
+        self.smoother = SmoothInterpolants(self.anywhere.shape)
         thin, wide = _split_holes(self.anywhere)
         end = session.end - (1 - _SMOOTH_TIME) * (session.budget or 0.0)
         for holes, count in ((thin, _THIN_BLOCKS), (wide, _BLOCKS)):
@@ -423,13 +423,13 @@ def _check(
     if values.dtype.kind not in "fiub":
         raise TypeError(f"image must hold real numbers, got an array of {values.dtype}.")
     values, shape = values.astype(float), values.shape
+    if channel_axis is not None and not -len(shape) <= operator.index(channel_axis) < len(shape):
+        raise ValueError(f"channel_axis must be a dimension of shape {shape}, got {channel_axis}.")
     if values.ndim < 2 + (channel_axis is not None) or values.size == 0:
         raise ValueError(
             f"image must have at least two dimensions besides the channels, got shape {shape}; "
             "for one dimension use NKNForecaster or KroneckerGridGP."
         )
-    if channel_axis is not None and not -len(shape) <= operator.index(channel_axis) < len(shape):
-        raise ValueError(f"channel_axis must be a dimension of shape {shape}, got {channel_axis}.")
 
     def front(array: np.ndarray) -> np.ndarray:
         return array[None] if channel_axis is None else np.moveaxis(array, channel_axis, 0)

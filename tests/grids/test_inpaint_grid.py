@@ -122,6 +122,14 @@ def test_a_budget_does_not_limit_later_predictions(quick, one_start, monkeypatch
     np.testing.assert_array_equal(*without_limit)
 
 
+@pytest.mark.parametrize(
+    "axis, message", [(4, "channel_axis must be"), (-3, "channel_axis must be"), (0, "besides the")]
+)
+def test_the_argument_that_does_not_fit_is_named(axis, message):
+    with pytest.raises(ValueError, match=message):
+        inpaint(np.eye(5), channel_axis=axis)
+
+
 @pytest.mark.parametrize("interpolants", [(), None, ("plate",), ("kernel", 3)])
 def test_unknown_interpolants_are_named(interpolants):
     with pytest.raises(ValueError, match="interpolants must be one or more of .*harmonic"):

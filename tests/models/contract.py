@@ -27,6 +27,7 @@ from botorch.sampling import SobolQMCNormalSampler
 from botorch.sampling.pathwise import draw_matheron_paths, get_matheron_path_model
 from botorch.settings import propagate_grads
 from botorch.utils.datasets import SupervisedDataset
+from gpytorch.means import LinearMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.settings import cholesky_jitter
 from linear_operator.utils.warnings import NumericalWarning
@@ -955,6 +956,9 @@ def check_bad_data(case: Case):
     # GPyTorch's own kernels of a case cannot be made there
     with torch.device("meta"), pytest.raises((NotImplementedError, RuntimeError), match="meta"):
         case.make(inputs, y)
+    if not case.members:
+        with pytest.raises(ValueError, match="mean_module does not fit inputs of shape"):
+            case.make(inputs, y, mean_module=LinearMean(9))
     if case.on_grid:  # further in tests/models/grid
         return
     for bad in (torch.nan, torch.inf):

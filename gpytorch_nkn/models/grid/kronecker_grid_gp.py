@@ -40,7 +40,7 @@ from gpytorch_nkn.linalg import (
 )
 from gpytorch_nkn.linalg.grid import outer_product, put_slices, take_slices
 from gpytorch_nkn.models.base_gp import TrainerOnly, explained_mismatch, jittered
-from gpytorch_nkn.models.common import check_batch, check_likelihood, make_likelihood
+from gpytorch_nkn.models.common import check_batch, check_likelihood, check_parts, make_likelihood
 from gpytorch_nkn.models.grid.grid_data import (
     check_grid,
     check_kernels,
@@ -180,10 +180,8 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         self.register_buffer("_observed", data.observed, persistent=False)
         self.register_buffer("_targets", values.contiguous(), persistent=False)
         self.to(data.targets)
-        with torch.no_grad():
-            mean = self._mean_on(self.train_coordinates)
-            check_batch("mean_module", self._batch_shape, mean.shape[: -self.num_dims])
-            check_batch("likelihood", self._batch_shape, self.noise_variance().shape)
+        cell = torch.cat([x[:1] for x in self.train_coordinates], -1)
+        check_parts(self._batch_shape, cell, self.mean_module, self.likelihood)
 
     @property
     def batch_shape(self) -> torch.Size:
