@@ -80,7 +80,7 @@ def varying(X: np.ndarray) -> np.ndarray:
     """Return the mask of :func:`varies`; raise a ``ValueError`` if all columns are constant."""
     used = varies(X)
     if not used.any():
-        raise ValueError(f"All {X.shape[1]} columns of X are constant: nothing can be learned.")
+        raise ValueError("All columns of X are constant: nothing can be learned.")
     return used
 
 

@@ -25,7 +25,7 @@ def check_finite(**values: Tensor) -> None:
     for name, value in values.items():
         if not bool(value.isfinite().all()):
             wrong = int((~value.isfinite()).sum())
-            raise ValueError(f"{name} must be finite, got {wrong} values that are NaN or infinite.")
+            raise ValueError(f"{name} must be finite, got NaN or infinite values: {wrong}.")
 
 
 def check_tensors(**values: Any) -> None:

@@ -62,7 +62,7 @@ def as_array(
         raise ValueError(f"{name} must be {kind} with at least one entry, got shape {array.shape}.")
     bad = np.isnat(array) if array.dtype.kind == "M" else ~np.isfinite(array)
     if finite and bad.any():
-        raise ValueError(f"{name} must be finite, got {int(bad.sum())} values that are not.")
+        raise ValueError(f"{name} must be finite, got NaN or infinite values: {bad.sum()}.")
     return array if array.dtype.kind in "fM" else array.astype(float)
 
 

@@ -217,7 +217,7 @@ def test_targets_of_unusual_types(name):
 
 @pytest.mark.parametrize("name", ["NKNRegressor", "ASKLRegressor"])
 def test_constant_targets_are_predicted_as_advised(name):
-    with pytest.raises(ValueError, match="All 2 columns of X are constant"):
+    with pytest.raises(ValueError, match="All columns of X are constant"):
         fitted(name, X * 0 + 3)
     with pytest.raises(ValueError, match=r"constant \(3\.0\).*DummyRegressor"):
         fitted(name, X, Y * 0 + 3)

@@ -190,7 +190,7 @@ def test_wrong_data_and_likelihoods_are_rejected():
     for wrong in (X[:, :1], X[0]):
         with pytest.raises(ValueError, match=r"must be ... x M x \d, got shape"):
             model(wrong)
-    with pytest.raises(ValueError, match="x must be finite, got 60 values"):
+    with pytest.raises(ValueError, match="x must be finite, got NaN or infinite values: 60"):
         model(torch.nan * X)
     with pytest.raises(ValueError, match="must be N x D.*got shapes"):
         model.set_train_data(X[:5])

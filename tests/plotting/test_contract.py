@@ -125,7 +125,7 @@ def test_inputs_lie_on_a_line(make_axes):
     for x, match in (
         (np.column_stack([X, X]), r"must vary, got 2 of 2 .*shape \(30, 2\)"),
         (np.ones(4), "must vary, got 0 of 1"),
-        ([0.0, np.nan], "x must be finite, got 1 values"),
+        ([0.0, np.nan], "x must be finite, got NaN or infinite values: 1"),
         (np.zeros((2, 2, 2)), r"got shape \(2, 2, 2\)"),
     ):
         refuse(make_axes, name, match, KERNEL, x)

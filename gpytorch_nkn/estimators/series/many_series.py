@@ -227,7 +227,7 @@ def _check_columns(frame: pd.DataFrame, argument: str, needed: Sequence[str]) ->
         raise ValueError(f"{argument} has no rows.")
     unnamed = frame[needed[0]].isna().sum()
     if unnamed:
-        raise ValueError(f"{argument} has {unnamed} rows without {needed[0]!r}.")
+        raise ValueError(f"{argument} has rows without {needed[0]!r}: {unnamed}.")
 
 
 def _times(column: pd.Series, name: str) -> pd.Index:
@@ -286,8 +286,8 @@ def _values(
     repeated = times[times.duplicated()].dropna()
     if len(repeated):  # usually a mistake in long form, such as duplicated rows
         raise ValueError(
-            f"{len(repeated)} rows repeat a time of the series, the first {repeated[0]}; drop or "
-            "aggregate them."
+            f"Rows that repeat a time of the series: {len(repeated)} (the first, {repeated[0]}); "
+            "drop or aggregate them."
         )
     is_valid = seen.size >= 3 and np.isfinite(seen).all() and not times.hasnans
     if is_valid and is_constant(seen):

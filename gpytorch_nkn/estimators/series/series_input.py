@@ -185,7 +185,7 @@ def as_time(x: ArrayLike) -> np.ndarray:
     for kind, label in ((np.datetime64, "dates"), (np.timedelta64, "durations")):
         if np.issubdtype(values.dtype, kind):
             if np.isnat(values).any():
-                raise ValueError(f"x contains {int(np.isnat(values).sum())} missing {label} (NaT).")
+                raise ValueError(f"x has missing {label} (NaT): {np.isnat(values).sum()}.")
             start = np.datetime64(0, "s") if kind is np.datetime64 else np.timedelta64(0, "s")
             return (values - start) / np.timedelta64(1, "D")
     return as_vector(values, "x")

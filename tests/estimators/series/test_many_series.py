@@ -122,7 +122,7 @@ def test_a_failure_leaves_the_others_alone(frame, expected):
     ):
         found, failures = forecast_many(pd.concat([*parts, frame]), 6, **QUICK)
     assert failures["unique_id"].tolist() == [*bad, "no date", "twice"]
-    repeated = "3 rows repeat a time of the series, the first 2015-01-01"
+    repeated = "Rows that repeat a time of the series: 3 (the first, 2015-01-01"
     words = ("got 2", "got 1", "got 0", "infinite", "NaT", repeated)
     for reason, word in zip(failures["reason"], words, strict=True):
         assert word in reason
@@ -224,7 +224,7 @@ def test_workers_that_die_leave_what_is_finished(frame, expected, monkeypatch):
         (lambda f: f.assign(y="much"), {}, TypeError, "'y' must hold numbers, got (object|str)"),
         (lambda f: f.assign(ds="1/2/2020"), {}, ValueError, "dates such as 2024-01-31"),
         (lambda f: f.assign(ds=True), {}, TypeError, "'ds' must hold dates or numbers, got bool"),
-        (lambda f: f.assign(unique_id=None), {}, ValueError, "102 rows without 'unique_id'"),
+        (lambda f: f.assign(unique_id=None), {}, ValueError, "rows without 'unique_id': 102"),
         (None, {"future": pd.DataFrame({"unique_id": ["a"], "ds": [1]})}, ValueError, "has none"),
     ],
 )  # fmt: skip

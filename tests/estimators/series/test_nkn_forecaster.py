@@ -500,7 +500,7 @@ TIME, SERIES = seasonal_series(10)
         (TIME, np.ma.masked_array(SERIES, TIME == 4), ValueError, "y contains 1 NaN.*position 4"),
         (TIME, 1e200 * SERIES, ValueError, "too large or too small"),
         (TIME + 1e12 * (TIME > 4), SERIES, ValueError, "no structure can be resolved"),
-        (np.array(["NaT"] * 10, "datetime64[D]"), SERIES, ValueError, "10 missing dates"),
+        (np.array(["NaT"] * 10, "datetime64[D]"), SERIES, ValueError, r"missing dates \(NaT\): 10"),
     ],
 )
 def test_bad_series_are_named(x, y, error, match):
