@@ -411,6 +411,9 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
             MultivariateNormal(mean, DiagLinearOperator(variance.clamp_min(_LEAST)))
         )
         posterior: Any = self.outcome_transform.untransform_posterior(normal)
+        if isinstance(posterior, GPyTorchPosterior):  # in small units GPyTorch limits variances
+            covariance = posterior.distribution.lazy_covariance_matrix
+            return posterior.mean.squeeze(-1), covariance.diagonal(dim1=-1, dim2=-2)
         return posterior.mean.squeeze(-1), posterior.variance.squeeze(-1)
 
     def __call__(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:

@@ -277,6 +277,20 @@ def test_outcome_transforms(transform, batch):
     assert ((samples.mean(0) - mean).abs() < 6 * error).all()
 
 
+@pytest.mark.filterwarnings("error::linear_operator.utils.warnings.NumericalWarning")
+@pytest.mark.parametrize("unit", [0.1, 1e-7])
+def test_predictions_of_cells_have_the_unit_of_the_targets(unit):
+    coordinates, values, missing = grid_data((6, 7), 0.3)
+    plain, other = (
+        KroneckerGridGP(coordinates, holed(scale * values, missing), some_kernels(2)).eval()
+        for scale in (1.0, unit)
+    )
+    pairs = zip(everywhere(other), everywhere(plain), (unit, unit**2), strict=True)
+    for found, expected, scale in pairs:
+        torch.testing.assert_close(found / scale, expected)
+    torch.testing.assert_close(other.grid_mean() / unit, plain.grid_mean())
+
+
 def test_slices_without_an_observed_cell_are_predicted():
     coordinates, values, _ = grid_data((7, 6), 0.0)
     missing = torch.rand(7, 6) < 0.2

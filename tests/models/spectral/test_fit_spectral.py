@@ -109,6 +109,14 @@ def test_a_long_step_does_not_end_the_training_by_botorch():
     assert fit_gpytorch_mll_scipy(mll, options={"maxiter": 10}).fval < start
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("rbf", [True, False])
+def test_two_rows_cannot_show_a_gain(rbf):
+    x = torch.tensor([[0.1, 0.9], [0.8, 0.2]])
+    model = SpectralGP(x, x[:, :1] - x[:, :1].mean(), rbf=rbf, num_features=4)
+    assert fit_spectral_gp(model, **BRIEF).predict(x)[0].isfinite().all()
+
+
 @pytest.mark.usefixtures("shorter")
 @pytest.mark.parametrize(
     ("case", "rbf"),
