@@ -36,7 +36,11 @@ print(f"{past.sum()} months to learn from, {(~past).sum()} that are held out")
 
 # %%
 forecaster = NKNForecaster(
-    NeuralKernelNetwork.time_series(sparsity="l1"), transform="identity", restarts=1, random_state=2
+    NeuralKernelNetwork.time_series(sparsity="l1"),
+    horizon=int((~past).sum()),
+    transform="identity",
+    restarts=1,
+    random_state=2,
 ).fit(dates[past], co2[past])
 
 # %% [markdown]
