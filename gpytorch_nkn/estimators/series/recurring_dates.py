@@ -118,7 +118,7 @@ def next_in_month(dates: np.ndarray, count: int) -> np.ndarray | None:
     """
     months, days = dates.astype("datetime64[M]"), dates.astype("datetime64[D]")
     numbers = (days - months.astype("datetime64[D]")) // _DAY
-    if dates.size < 2 or not np.ptp(np.diff(dates)):  # equal steps
+    if dates.size < 2 or _are_equal(np.diff(dates)):
         return None
     if (
         dates.size >= _MIN_DATES
@@ -205,7 +205,7 @@ def next_in_retail_year(dates: np.ndarray, count: int) -> np.ndarray | None:
     Dates ``N`` are sorted and distinct. Returns ``count`` dates, or ``None`` for other series.
     """
     gaps, last = np.diff(dates) / _WEEK, dates[-1]
-    if dates.size < 3 or not np.ptp(gaps) or (gaps % 1).any() or np.median(gaps) < 4:
+    if dates.size < 3 or _are_equal(gaps) or (gaps % 1).any() or np.median(gaps) < 4:
         return None
     ends: Any = {"start": dates[0] - 60 * _WEEK}
     ends["end"] = last + int(count * np.median(gaps) + 110) * _WEEK
@@ -236,6 +236,11 @@ def next_times(times: np.ndarray, count: int) -> np.ndarray:
         if (abs(gaps - steps * step) < step / 4).all():
             step = gaps.sum() / steps.sum()  # mean length, because steps may vary as months do
     return times[-1] + np.arange(1, count + 1) * step
+
+
+def _are_equal(steps: np.ndarray) -> bool:
+    """Return whether steps ``N`` are multiples of the shortest, as with missing times."""
+    return not (steps % steps.min()).astype(bool).any()
 
 
 def _median_step(times: np.ndarray) -> Any:

@@ -81,6 +81,9 @@ def test_days_within_a_month_lie_between_its_ends():
             pd.date_range("2020-03-20", periods=600, freq=f)
             for f in ("5min", "5h", "2D", "10D", "30D")
         ),
+        *(
+            pd.date_range("2020-03-02", periods=25, freq=f) for f in ("28D", "91D")
+        ),  # no retail year
     ],
 )
 @pytest.mark.parametrize("gaps", [False, True])
