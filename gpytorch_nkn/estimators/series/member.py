@@ -128,10 +128,20 @@ class Member:
         """Return means and standard deviations ``M`` of transformed observations."""
         means, stds = self.scales.moments(*self._gaussian(rows, joint=False))
         stds = self.calibration * stds
-        last = self.scales.x_offset + self.scales.x_scale * self.model.train_inputs[0][-1, 0].item()
-        leads = (rows[:, 0] - last) / self.span  # lead times, in horizons
+        last = self.model.train_inputs[0][-1].cpu().numpy()  # last observation
+        leads = (rows[:, 0] - self.scales.x_offset - self.scales.x_scale * last[0]) / self.span
         stds = np.sqrt(stds**2 + self._shift_variance * np.maximum(leads, 0.0))
-        return self._limits.applied(means, stds, leads)
+        return self._limits.applied(means, stds, leads, self._effects(rows, means, last[1:]))
+
+    def _effects(self, rows: np.ndarray, means: np.ndarray, last: np.ndarray) -> np.ndarray:
+        """Return effects ``2 x M`` of the covariates, compared with usual and with last values."""
+        if not last.size:
+            return np.zeros((2, len(rows)))
+        usual = np.tile(rows, (2, 1))
+        usual[:, 1:] = np.repeat([0 * last, last], len(rows), axis=0)
+        others, _ = self.process().moments(self.scales.inputs(usual, self._device), variance=False)
+        unchanged = self.scales.moments(others, torch.zeros_like(others))[0]
+        return means - unchanged.reshape(2, -1)
 
     def _gaussian(self, rows: np.ndarray, *, joint: bool) -> tuple[Tensor, Tensor]:
         """Return scaled means ``M`` of observations, and variances or (``joint``) covariances."""
@@ -251,21 +261,24 @@ class _Limits:
         return cls(low, high, change, bounds, is_log, len(starts) / horizon)
 
     def applied(
-        self, means: np.ndarray, stds: np.ndarray, leads: np.ndarray
+        self, means: np.ndarray, stds: np.ndarray, leads: np.ndarray, effects: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Limit means and standard deviations ``M`` at lead times ``M``, in horizons.
 
         Exponential growth becomes linear after a lead time of the length of the observations.
+        Effects ``K x M`` of covariates widen the limits, because covariates may change faster than
+        the series did.
         """
         times = np.maximum(leads, 1.0)
         growing = np.minimum(times, self.length) if self.is_log else times
         rise, linear = growing * self.change, (times - growing) * self.change
         low, high = self.lowest - times * self.change, self.highest + rise + np.log1p(linear)
+        low, high = low + effects.min(0).clip(max=0), high + effects.max(0).clip(min=0)
         low, high = np.clip(low, *self.bounds), np.clip(high, *self.bounds)
         limited = np.where(leads > 0, np.clip(means, low, high), means)
         # If a mean exceeds its limit, the interval is at least as wide as the excess.
         means, stds = limited, np.maximum(stds, np.abs(limited - means) / _HALF_WIDTH)
-        margin = np.maximum(high - means, rise)
+        margin = np.maximum(high - means, rise + np.abs(effects).max(0))
         if not self.is_log:
             margin = np.maximum(margin, means - low)
         return means, np.where(

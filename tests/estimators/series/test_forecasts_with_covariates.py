@@ -76,6 +76,20 @@ def test_effects_lower_the_error_and_narrow_the_interval(data, fitted):
     assert ((y[AHEAD] > ends[0]) & (y[AHEAD] < ends[1])).mean() > 0.7
 
 
+@pytest.mark.parametrize("transform", ["identity", "log"])
+def test_a_sudden_return_to_an_early_value_has_its_whole_effect(transform):
+    rng = np.random.default_rng(0)
+    price = np.linspace(1, 3, 60) + 0.02 * rng.standard_normal(60)
+    forward, inverse = {"identity": (float, float), "log": (np.exp, np.log)}[transform]
+    values = [forward(3 + 2 * p) for p in price + 0.02 * rng.standard_normal(60)]
+    made = forecaster(transform=transform).fit(
+        pd.Series(values, MONTHS[:60]), covariates=price[:, None]
+    )
+    forecast = made.forecast(1, level=95, covariates=[[1.5]]).iloc[0]
+    assert abs(inverse(forecast["median"]) - 6) < 0.3
+    assert forward(5.6) < forecast["lo-95"] < forward(6) < forecast["hi-95"] < forward(6.4)
+
+
 def test_every_method_says_the_same(data, fitted):
     frame, y = data
     later = frame[AHEAD]
