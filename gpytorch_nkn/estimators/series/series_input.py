@@ -98,7 +98,7 @@ def as_times(x: Any) -> pd.Index:
     if isinstance(x, pd.DataFrame) and x.shape[1] == 1:
         x = x.iloc[:, 0]
     if isinstance(x, pd.Index | pd.Series):
-        index = pd.Index(x)
+        index = pd.Index(x, dtype=x.dtype)  # without inference, which warns
         if isinstance(index.dtype, pd.ArrowDtype):
             index = pd.Index(index.array.__arrow_array__().to_pandas(), name=index.name)
         return index if index.dtype != object else _of_objects(index.to_numpy(), index.name)

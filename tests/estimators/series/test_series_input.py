@@ -63,7 +63,10 @@ def test_rows_are_found_by_the_moments_of_their_dates():
 
 DAYS = pd.date_range("2024-01-01", periods=5, name="day")
 ZONED = DAYS.tz_localize("Europe/Berlin")
-INDICES = {"dates as objects": (pd.Index(DAYS.date, name="day"), DAYS)}
+INDICES = {
+    "dates as objects": (pd.Index(DAYS.date, name="day"), DAYS),
+    "timestamps as objects": (ZONED.astype(object), ZONED),
+}
 if pa is not None:
     INDICES |= {
         "timestamps": (DAYS.astype(pd.ArrowDtype(pa.timestamp("us"))), DAYS),
